@@ -380,10 +380,12 @@ const tests = {
     const asking = await next('acquire_each', ['x']);
     giver.abort();
     await assert.rejects(first, { name: 'AbortError' });
+    const second = session.acquire('x', { task: 't' });
+    const third = session.acquire('x', { task: 't', signal: giver.signal }).catch((error) => error.name);
+    assert.strictEqual(await third, 'AbortError');
     asking.fail('57P01');
     const found = await next('lease', ['x']);
     assert.deepStrictEqual(found.values[1], [`${session.client}#t`]);
-    const second = session.acquire('x', { task: 't' });
     const other = session.acquire('x', { task: 'u' });
     found.answer(5);
     const others = await next('acquire_each', ['x']);

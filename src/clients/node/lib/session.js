@@ -77,7 +77,7 @@ class Session {
     this._held = new Map(); // how many leases: by owner and name
     this._wanted = new Map(); // the same of requests
     this._wants = new Map(); // requests, and promises of their ends
-    this._undoing = new Map(); // promises, by owner and name
+    this._dying = new Map(); // promises of the ends of what was given up, by owner and name
     this._releasing = new Set(); // leases
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
@@ -225,6 +225,7 @@ class Session {
   // The place of a request that is given up is, too.
   _giveUp(want, why) {
     want.gone = true;
+    this._holdUp(want, this._wants.get(want));
     if (want.request && !want.placed) {
       this.lines.withdraw(want.request, why);
     }
@@ -232,10 +233,21 @@ class Session {
     want.reject(why);
   }
 
+  // Until it has come to its end, and what it was granted has, too, what its task asks for on its locks
+  // waits: it would be refused by a lease that is about to go.
+  _holdUp(want, end) {
+    want.keys.forEach((key) => {
+      const ends = Promise.all([this._dying.get(key), end]);
+      this._dying.set(key, ends);
+      ends.then(() => this._dying.get(key) === ends && this._dying.delete(key));
+    });
+    return end;
+  }
+
   // Does not throw.
   async _obtain(want) {
-    for (let key; (key = want.keys.find((each) => this._undoing.has(each))) !== undefined;) {
-      await this._undoing.get(key);
+    for (let key; !want.gone && (key = want.keys.find((each) => this._dying.has(each))) !== undefined;) {
+      await this._dying.get(key);
     }
     want.keys.forEach((key) => count(this._wanted, key, 1));
     try {
@@ -251,10 +263,7 @@ class Session {
       }
     } catch (error) {
       if (want.inDoubt && this._isAlone(want)) {
-        const undone = this._undo(want);
-        want.keys.forEach((key) => this._undoing.set(key, undone));
-        await undone;
-        want.keys.forEach((key) => this._undoing.delete(key));
+        await this._holdUp(want, this._undo(want));
       }
       this._done(want);
       want.reject(error);
@@ -350,7 +359,7 @@ class Session {
   }
 
   // End what a request in doubt may have been granted, by its token: if that is late, it ends nothing
-  // newer.  What its task asks for meanwhile waits.
+  // newer.
   async _undo(want) {
     const until = now() + DOUBT_WITHIN_MS;
     while (now() < until) {
