@@ -13,6 +13,7 @@ from datetime import timedelta
 
 import dlock
 import psycopg
+from dlock import _session
 from dlock._core import core
 
 # Instead of hanging.
@@ -329,6 +330,56 @@ def cancels():
     # One that was given up on its way may just be released; one that was left lasts a minute.
     with dlock.lease('', 'job', wait=20):
         pass
+
+
+def slow(function, args, returns, query):
+    """Has it wait for its name in table "go", and returns what ends that; returns is of the answer, before or after that query."""
+    types = ', '.join(arg.split()[1] for arg in args)
+    wait = f"WHILE NOT EXISTS (SELECT FROM go WHERE what = '{function}') LOOP PERFORM pg_sleep(0.01); END LOOP;"
+    sql(f"""ALTER FUNCTION {function}({types}) RENAME TO hidden_{function};
+            CREATE FUNCTION {function}({', '.join(args)}) RETURNS {returns} LANGUAGE plpgsql AS
+            $$BEGIN {query.replace('WAIT', wait)} END$$; SELECT""")
+    return lambda: sql(f'DROP FUNCTION {function}({types}); ALTER FUNCTION hidden_{function}({types}) RENAME TO {function}; SELECT')
+
+
+def undone():
+    """What a request may have been granted whose answer was lost is ended before the task's next one is sent."""
+    _session.DOUBT_WITHIN = 600.0
+    sql('CREATE TABLE go (what text); SELECT')
+    each = ['names text[]', 'owners text[]', 'ttl interval', 'mode text', 'permits integer', 'reentry text', 'lock_delay interval', 'min_hold interval', 'keep interval']
+
+    async def until(condition, is_so='t'):
+        while sql(condition) != is_so:
+            await asyncio.sleep(0.01)
+
+    async def work():
+        restore = slow('dlock_acquire_each', each, 'bigint[]',
+                       'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; WAIT RETURN names::bigint[];')
+        restores = [slow('dlock_lease', ['name text'], 'SETOF dlock_leases', 'WAIT RETURN QUERY SELECT * FROM hidden_dlock_lease($1);'),
+                    slow('dlock_once', ['name text', 'every interval'], 'bigint', 'WAIT RETURN hidden_dlock_once($1, $2);')]
+        with session.task():
+            lost = asyncio.ensure_future(session.lease('job', HOUR).aacquire())
+            await until('SELECT count(*) = 1 FROM dlock_leases')
+            lost.cancel()
+            once = asyncio.ensure_future(session.aonce('slot', HOUR))   # it keeps the other connection busy
+            await asyncio.sleep(0)
+            restore()
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%dlock_acquire_each%' AND pid <> pg_backend_pid()")
+            await until("SELECT count(*) = 2 FROM pg_stat_activity WHERE state = 'active' AND application_name = 'dlock'")
+            next_one = asyncio.ensure_future(session.lease('job', HOUR).aacquire())
+            await asyncio.sleep(0)
+            sql("INSERT INTO go VALUES ('dlock_once'); SELECT")
+            await once
+            with session.task():
+                await (await session.lease('other').aacquire()).arelease()
+            assert not next_one.done()
+            sql("INSERT INTO go VALUES ('dlock_lease'); SELECT")
+            await (await next_one).arelease()
+        for restore in restores:
+            restore()
+        sql("SELECT dlock_force_release('once:slot', 'test') FROM generate_series(1, 2)")
+    asyncio.run(work())
+    nothing_left()
 
 
 def closing():

@@ -9,7 +9,7 @@ import threading
 import uuid
 from contextlib import contextmanager
 from concurrent.futures import Future
-from typing import Any, Callable, Coroutine, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Collection, Coroutine, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import psycopg
 
@@ -49,8 +49,8 @@ HOLDER = Kind(lambda server: f"""SELECT array_agg(i ORDER BY i), json_agg((SELEC
     FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)""", True)
 ONCE = Kind(lambda server: f'SELECT {server.schema}dlock_once($1, $2::interval)')
 
-# What an owner may have been granted.
-UNDO = Kind(lambda server: f"""SELECT array_agg({server.schema}dlock_release(n, o) ORDER BY i)
+# What an owner has been granted.
+FIND = Kind(lambda server: f"""SELECT array_agg((SELECT l.token FROM {server.schema}dlock_lease(n) AS l WHERE l.owner = o LIMIT 1) ORDER BY i)
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
 
 
@@ -225,6 +225,7 @@ class Session:
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
         self._wanted: Dict[Key, int] = {}           # the same of requests
         self._wants: Dict[Want, Any] = {}           # requests, and what asks for them
+        self._undoing: Dict[Key, List[Want]] = {}   # what is being undone, and the requests that wait for its end
         self._releasing: Set[Any] = set()           # what releases leases
         self._looking: Set[Any] = set()             # what looks for holders
         self._margin = math.inf                     # the smallest one of them
@@ -346,21 +347,24 @@ class Session:
     async def _acquire(self, want: Want) -> Lease:
         self._check()
         self._wants[want] = asyncio.current_task()
-        for key in want.keys:
-            count(self._wanted, key, 1)
         try:
-            return await self._ask(want)
-        except BaseException:
-            if want.in_doubt:
-                await self._undo(want)
-            raise
-        finally:
+            await self._after_undo(want)
             for key in want.keys:
-                count(self._wanted, key, -1)
+                count(self._wanted, key, 1)
+            try:
+                return await self._ask(want)
+            except BaseException:
+                if want.in_doubt and self._is_alone(want):
+                    await self._undo(want.keys)
+                raise
+            finally:
+                for key in want.keys:
+                    count(self._wanted, key, -1)
+                self._waits.forget(want)
+                if want.got and want.got[0]:
+                    self._decline(want.names[0], want.got[0])
+        finally:
             del self._wants[want]
-            self._waits.forget(want)
-            if want.got and want.got[0]:
-                self._decline(want.names[0], want.got[0])
 
     async def _ask(self, want: Want) -> Lease:
         """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
@@ -381,7 +385,8 @@ class Session:
                 if want.kind == 'lock' and not last:
                     self._waits.expect(want)
                 want.in_doubt = False
-                reentry = 'return' if in_doubt and self._is_alone(want) else want.options.reentry
+                # It may have been granted the lock since it asked before.
+                reentry = 'return' if want.asked and self._is_alone(want) else want.options.reentry
                 want.asked = want.ask(self._lines, 0 if last else KEEP, reentry)
                 answer = await want.asked.future
                 if answer.value is not None:
@@ -431,15 +436,35 @@ class Session:
             raise LeaseLost(f'the lease on "{want.label}" was lost at once')
         return renewed.sent
 
-    async def _undo(self, want: Want) -> None:
-        """End what a request in doubt may have been granted."""
-        until = now() + DOUBT_WITHIN
-        while now() < until and self._is_alone(want):
-            try:
-                await asyncio.gather(*[self._lines.ask(UNDO, key, until) for key in want.keys])
-                return
-            except Exception:
-                await asyncio.sleep(0.1)
+    async def _undo(self, keys: Collection[Key]) -> None:
+        """End what owners may have been granted.  It is released by its token, so one that is executed late ends nothing else;
+        and no request of theirs is sent meanwhile, so what is found is not newer."""
+        async def end() -> None:
+            while True:
+                try:
+                    found = await asyncio.gather(*[self._lines.ask(FIND, key) for key in keys])
+                    await asyncio.gather(*[self._lines.ask(RELEASE, (key[0], answer.value)) for key, answer in zip(keys, found) if answer.value])
+                    return
+                except Exception:
+                    await asyncio.sleep(0.1)
+        for key in keys:
+            self._undoing.setdefault(key, [])
+        try:
+            await asyncio.wait_for(end(), DOUBT_WITHIN)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            for key in keys:
+                for want in self._undoing.pop(key, []):
+                    self._waits.end(want)
+
+    async def _after_undo(self, want: Want) -> None:
+        """Wait until nothing is being undone that it might be granted, or it is given up."""
+        for key in want.keys:
+            while key in self._undoing and not want.gone:
+                want.go = asyncio.get_running_loop().create_future()
+                self._undoing[key].append(want)
+                await want.go
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""
@@ -458,6 +483,7 @@ class Session:
     async def _close(self) -> None:
         self._closed = True
         ends = {asyncio.ensure_future(what._stop()) for what in list(self._closing)}
+        places = list(self._waits.places)
         await asyncio.sleep(0)      # they give up what they wait for by themselves
         for want in list(self._wants):
             self._give_up(want)
@@ -465,10 +491,15 @@ class Session:
         for looking in self._looking:
             looking.cancel()
         await all_of({*ends, *self._wants.values()})
-        await asyncio.gather(*[asyncio.wrap_future(hold._released()) for hold in list(self._holds) if isinstance(hold, Lease)])
+        leases = [hold for hold in self._holds if isinstance(hold, Lease)]
+        for lease in leases:
+            lease._stop(SessionClosed())
+        await asyncio.gather(*[asyncio.wrap_future(lease._released()) for lease in leases])
         await all_of(self._releasing)
         if self._waits.taker:
             self._waits.taker.drop()
+        if places:
+            await self._undo(places)    # a turn may have come that nobody has heard of
         self._lines.close()
 
     # ---- what is held ----
