@@ -16,6 +16,7 @@ clients; what its parent holds is none of the child's.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -112,7 +113,7 @@ class Inbox:
     def put(self, call: Callable[[], Any]) -> bool:
         """False if the loop is closed, so nobody waits."""
         self._calls.append(call)
-        if not self._woken:
+        if not self._woken or self.loop.is_closed():
             self._woken = True
             try:
                 self.loop.call_soon_threadsafe(self._work)
@@ -298,6 +299,19 @@ class Errand(Generic[T]):
         self.outcome.then(told)
         work.then(deliver)
 
+    def reads(self) -> 'Optional[Line]':
+        """The line that whoever waits is to read now, if there is one."""
+        for i, line in enumerate(self.core.unread):
+            if line.lines.shared and not line.lent and not self.outcome.is_set:
+                return self.core.unread.pop(i)
+        return None
+
+    def read_here(self) -> None:
+        """Have the loop of this thread read, under the lock."""
+        line = self.reads()
+        if line and not line.lend(asyncio.get_running_loop(), self.read_here):
+            self.core.unread.append(line)
+
     def abandon(self, line: 'Optional[Line]' = None) -> None:
         """Whoever has waited has gone, perhaps while reading a line."""
         def leave() -> None:
@@ -324,17 +338,12 @@ def run(*what: Any) -> Any:
         else:
             with errand.core:
                 errand.begin(waiting.release)
-                line = None if errand.outcome.is_set else next((line for line in errand.core.unread if line.lines.shared), None)
-                if line:
-                    errand.core.unread.remove(line)
+                line = errand.reads()
             while line:
                 line.wait()
                 with errand.core:
                     line.arrived()
-                    if errand.outcome.is_set or line not in errand.core.unread:
-                        line = None
-                    else:
-                        errand.core.unread.remove(line)
+                    line = errand.reads()
         waiting.acquire()
     except BaseException:
         errand.abandon(line)
@@ -342,26 +351,25 @@ def run(*what: Any) -> Any:
     return errand.outcome.result()
 
 
-class Nothing:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *what: Any) -> None:
-        pass
-
-
 def told_here(future: 'asyncio.Future[None]') -> Callable[[], bool]:
     """A function that ends what awaits this in the loop of this thread; false if that is closed."""
     loop = asyncio.get_running_loop()
     inbox: Optional[Inbox] = getattr(_local, 'inbox', None)
     if not inbox or inbox.loop is not loop:
-        inbox = _local.inbox = Inbox(loop, Nothing())
+        inbox = _local.inbox = Inbox(loop, contextlib.nullcontext())
     put = inbox.put
 
     def end() -> None:
         if not future.done():
             future.set_result(None)
-    return lambda: put(end)
+
+    def tell() -> bool:
+        if threading.get_ident() != here:
+            return put(end)
+        end()
+        return True
+    here = threading.get_ident()
+    return tell
 
 
 async def run_async(*what: Any) -> Any:
@@ -374,6 +382,7 @@ async def run_async(*what: Any) -> Any:
             errand.abandon()
     with errand.core:
         errand.begin(tell)
+        errand.read_here()
     try:
         await future
     except BaseException:       # a cancel, or the end of what awaits it
@@ -388,6 +397,7 @@ async def settle(steps: Coroutine[Any, Any, Any]) -> bool:
     future = asyncio.get_running_loop().create_future()
     with errand.core:
         errand.begin(told_here(future))
+        errand.read_here()
     while True:
         try:
             await future

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Se
 import psycopg
 from psycopg import errors, pq
 
-from ._core import Promise, core
+from ._core import DOZE, Promise, core
 from ._errors import LeaseError, ServerUnreachable, ServerUnsupported
 from ._values import array, now
 
@@ -125,12 +125,13 @@ class Line:
         self.uses: Dict[bytes, int] = {}        # how often a command was sent
         self.names: Dict[bytes, bytes] = {}     # of prepared statements
         self.batch: List[Request] = []
-        self.halves: List[List[Request]] = []   # to be asked next, as they failed together
+        self.halves: List[List[Request]] = []   # to be asked once more, or apart, as they have failed together
         self.rank = USUAL                       # of what it asks
         self.sent = 0.0                         # when, or 0 if it has not been
         self.limit = math.inf                   # when there has to be an answer; or when an unused connection is closed
         self.result: Any = None                 # the first one
         self.watched = False                    # by the loop of the core
+        self.lent: Optional[asyncio.AbstractEventLoop] = None   # the loop of a program that watches the selector
         self.writing = False                    # not all has been sent
 
     def take(self, batch: List[Request]) -> None:
@@ -199,14 +200,35 @@ class Line:
 
     def wait(self) -> None:
         """Until there is something to read, without the lock."""
-        self.selector.select(max(self.limit - now(), 0) if not self.writing else 0.01)
+        self.selector.select(max(min(self.limit - now(), 0.01 if self.writing else DOZE), 0))
+
+    def lend(self, loop: asyncio.AbstractEventLoop, then: Callable[[], Any]) -> bool:
+        """Have a program's loop read, in its thread; unless it cannot.  If it does not come to that, the core does."""
+        selector = self.selector
+
+        def heard() -> None:
+            loop.remove_reader(fd)
+            with self.core:
+                if self.lent and self.selector is selector:
+                    self.lent = None
+                    if not self.watched:
+                        self.arrived()
+                then()
+        try:
+            fd = selector.fileno()      # type: ignore[attr-defined]
+            loop.add_reader(fd, heard)
+        except (AttributeError, NotImplementedError):
+            return False
+        self.lent = loop
+        self.core.arm(self.sent + DOZE, self)
+        return True
 
     def watch(self) -> None:
         """Have the loop of the core read."""
-        if self.conn and not self.watched:
+        if self.conn and self.batch and not self.watched:
             self.watched = True
             self.core.loop.add_reader(self.fd, self.heard)
-            self.core.arm(self.limit, self)
+        self.core.arm(self.limit, self)
         if self.conn and self.writing:
             self.core.loop.add_writer(self.fd, self.heard)
 
@@ -228,7 +250,11 @@ class Line:
         if self.batch:
             if self.watched and now() >= self.limit:
                 self.arrived()
-            return max(self.limit, now() + 1)
+            elif self.lent and not self.watched:
+                if now() < self.sent + DOZE:
+                    return self.sent + DOZE
+                self.core.unread.append(self)
+            return max(self.limit, now() + DOZE)
         if self.conn and now() >= self.limit:
             self.hang_up()
         return self.limit if self.conn else math.inf
@@ -242,6 +268,8 @@ class Line:
 
     def arrived(self) -> None:
         """There may be something to read, perhaps the end; or it is too late."""
+        while self in self.core.unread:
+            self.core.unread.remove(self)
         if not self.batch or not self.conn:
             return self.hear() if self.conn else None
         conn = self.conn.pgconn
@@ -309,6 +337,12 @@ class Line:
             middle = len(self.batch) // 2
             self.halves += [self.batch[middle:], self.batch[:middle]]
             return self.over()
+        if state in CHANGED:
+            self.hang_up()
+            self.lines.server = None
+            if state != '42883':        # nothing was done
+                self.halves.append(self.batch)
+                return self.over()
         if is_outage(error) or isinstance(error, LeaseError) or not self.sent:
             self.hang_up()
             if is_outage(error):
@@ -319,9 +353,6 @@ class Line:
                 error = why
             elif isinstance(error, ServerUnreachable):
                 error.in_doubt = self.sent > 0
-        if state in CHANGED:
-            self.hang_up()
-            self.lines.server = None
         for request in self.batch:
             own = copy.copy(error)
             own.__cause__ = error.__cause__
@@ -338,11 +369,28 @@ class Line:
         elif not self.batch and self.conn:
             self.core.arm(self.limit, self)
 
+    def give_back(self) -> None:
+        """Close the selector, which must not be in use."""
+        selector, loop = self.selector, self.lent
+
+        def close() -> None:
+            if loop:
+                loop.remove_reader(selector.fileno())       # type: ignore[attr-defined]
+            selector.close()
+        try:
+            if loop:
+                self.lent = None
+                loop.call_soon_threadsafe(close)
+                return
+        except RuntimeError:
+            loop = None     # it is closed
+        close()
+
     def hang_up(self) -> None:
         """By whoever reads, if it is busy."""
         if self.conn:
             self.unwatch()
-            self.selector.close()
+            self.give_back()
             self.conn.pgconn.finish()
             self.conn = None
 
@@ -351,9 +399,9 @@ class Lines:
     """urgent_within says how long an urgent statement may take by now.  Those of a session are shared by its requests, and
     whoever waits for one may read; those that wait for long, of which there is only one, are not."""
 
-    def __init__(self, conninfo: str, urgent_within: Callable[[], float] = lambda: math.inf, only: bool = False) -> None:
+    def __init__(self, conninfo: str, only: bool = False) -> None:
         self.conninfo = conninfo
-        self.urgent_within = urgent_within
+        self.urgent_within = math.inf
         self.shared = not only
         self.lines: List[Line] = []
         self.queues: Tuple[Dict[Hashable, List[Request]], Dict[Hashable, List[Request]]] = ({}, {})     # by rank
@@ -361,7 +409,7 @@ class Lines:
         self.closed = False
 
     def within(self, kind: Kind) -> float:
-        return min(self.urgent_within(), URGENT_WITHIN) if kind.rank == URGENT else kind.within
+        return min(self.urgent_within, URGENT_WITHIN) if kind.rank == URGENT else kind.within
 
     def command(self, kind: Kind) -> bytes:
         assert self.server

@@ -215,7 +215,7 @@ class Session:
         """At first, and again in a forked child, which has another client."""
         own = '/' + uuid.uuid4().hex[:12]
         self.client = f'{socket.gethostname()[:50]}/{os.getpid()}{own}' if self._named is None else self._named + own if forked else self._named
-        self._lines = Lines(self._conninfo, self._urgent_within)
+        self._lines = Lines(self._conninfo)
         self._waits = Waits(self)
         self._holds: Set[Hold] = set()              # to be renewed
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
@@ -503,18 +503,17 @@ class Session:
 
     def _keep(self, hold: Hold) -> None:
         self._holds.add(hold)
+        self._lines.urgent_within = min(self._lines.urgent_within, hold._margin)
         core().keep(hold)
         core().arm(hold._renew_at, self)
 
     def _forget(self, hold: Hold) -> None:
         self._holds.discard(hold)
 
-    def _urgent_within(self) -> float:
-        return min([hold._margin for hold in self._holds], default=math.inf)
-
     def tick(self) -> float:
         """Renew what is due, or soon will be, and end waits."""
         at, holds = now(), [hold for hold in self._holds if not hold.lost]
+        self._lines.urgent_within = min([hold._margin for hold in holds], default=math.inf)
         for hold in holds:
             if hold._renew_at <= at + hold._every / 2:
                 hold._renew_at = math.inf
