@@ -20,7 +20,7 @@ from psycopg import pq
 
 from ._core import Promise, Work, core, log, run, run_to_end
 from ._errors import LeaseError, LeaseLost, ServerUnreachable
-from ._lines import URGENT, Answer, Kind, Server
+from ._lines import URGENT, Answer, Kind
 from ._values import literal, now
 
 if TYPE_CHECKING:

@@ -459,6 +459,8 @@ class Session:
                 want.go = Promise()
                 self._undoing[key].append(want)
                 await want.go
+        if want.gone:
+            raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""
@@ -518,9 +520,8 @@ class Session:
             if hold._renew_at <= at + hold._every / 2:
                 hold._renew_at = math.inf
                 Work(hold._renew())
-        for want in self._wants:
-            if want.until <= at:
-                self._waits.end(want)
+        for want in [want for want in self._wants if want.until <= at]:
+            self._waits.end(want)
         return min([*[hold._renew_at for hold in holds], *[want.until for want in self._wants if want.until > at]], default=math.inf)
 
     def _told(self, error: Optional[BaseException]) -> None:

@@ -98,14 +98,14 @@ class Waits:
         wants = self.places.get(place, [])
         if wants:
             wants[0].got = (token, sent)
-            for want in wants:
+            for want in list(wants):
                 self.end(want)
         elif token:
             self.session._decline(place[0], token)
 
     def all_again(self) -> None:
         for wants in list(self.places.values()):
-            for want in wants:
+            for want in list(wants):
                 want.in_doubt = True
                 self.end(want)
 
