@@ -282,11 +282,12 @@ class Sync:
                         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                     else:
                         threading.Thread(target=lambda order: live[order['id']][order['do']](order), args=(command,)).start()
-                elif command['do'] == 'lease' and 'wait' in command.get('options', {}) and 'in' not in command and not mains:
-                    mains.append(command)
+                    continue
+                context = live[command['in']]['context'].copy() if 'in' in command else contextvars.copy_context()
+                if command['do'] == 'lease' and 'wait' in command.get('options', {}) and not mains:
+                    mains.append((context, command))
                     free.release()
                 else:
-                    context = live[command['in']]['context'].copy() if 'in' in command else contextvars.copy_context()
                     threading.Thread(target=context.run, args=(self.run, command), daemon=True).start()
             mains.append(None)
             free.release()
@@ -295,7 +296,8 @@ class Sync:
             free.acquire()
             if mains[0] is None:
                 break
-            self.run(mains[0])
+            context, command = mains[0]
+            context.run(self.run, command)
             mains.pop(0)
             if mains:
                 break

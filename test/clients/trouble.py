@@ -13,7 +13,9 @@ from datetime import timedelta
 
 import dlock
 import psycopg
-from dlock._core import core
+from dlock import _session
+from dlock._core import core, run
+from dlock._lines import Kind
 
 # Instead of hanging.
 signal.alarm(300)
@@ -329,6 +331,147 @@ def cancels():
     # One that was given up on its way may just be released; one that was left lasts a minute.
     with dlock.lease('', 'job', wait=20):
         pass
+
+
+def alone():
+    """A thread that is alone asks for itself: it wakes no other, and a pair is two statements, which get prepared."""
+    calls = []
+
+    def counted(function):
+        def call(*args):
+            calls.append(function.__name__)
+            return function(*args)
+        return call
+
+    def work():
+        for _ in range(10):
+            with session.lease('job'):
+                pass
+        core().inbox.put = counted(core().inbox.put)
+        for line in session._lines.lines:
+            line.send = counted(line.send)
+        for _ in range(200):
+            with session.lease('job'):
+                pass
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert calls.count('send') == 400, calls.count('send')
+    assert calls.count('put') < 100, calls.count('put')      # now and then, for a timer
+    line = session._lines.lines[0]
+    assert len(line.names) == 2, line.names
+
+    # They have gone.
+    run(session._lines.ask(Kind('DEALLOCATE ALL'), ()))
+    with session.lease('job'):
+        pass
+    assert not line.names
+    nothing_left()
+
+
+def taken_over():
+    """A program's loop that is blocked or closed while it is to read an answer holds up nobody else."""
+    def lease():
+        with session.lease('of a thread'):
+            got.set()
+
+    async def block():
+        wait = asyncio.ensure_future(session.lease('job').aacquire())
+        await asyncio.sleep(0)
+        thread.start()
+        assert got.wait(60), 'held up'
+        await (await wait).arelease()
+    session.lease('job').acquire().release()
+    got, thread = threading.Event(), threading.Thread(target=lease)
+    asyncio.run(block())
+    thread.join()
+
+    restore = slow_acquire()
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(session.lease('job').aacquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    wait_until(lambda: sql("SELECT count(*) FROM dlock_leases") == '1')
+    loop.close()
+    sql("INSERT INTO go VALUES ('dlock_acquire_each'); SELECT")
+    got, thread = threading.Event(), threading.Thread(target=lease)
+    thread.start()
+    thread.join(60)
+    assert got.is_set()
+    wait_until(lambda: left() == '0')
+    del waiting
+    restore()
+
+
+def crowd():
+    """Many threads that ask for the same locks: all are answered."""
+    left_over = []
+
+    def work(i):
+        for j in range(50):
+            lease = session.lease(f'job {(i + j) % 20}', wait=HOUR).acquire()
+            lease.release()
+        left_over.append(i)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(180)
+    assert len(left_over) == 20
+    nothing_left()
+
+
+def slow(function, args, returns, query):
+    """Has it wait for its name in table "go", and returns what ends that; returns is of the answer, before or after that query."""
+    types = ', '.join(arg.split()[1] for arg in args)
+    sql('CREATE TABLE IF NOT EXISTS go (what text); DELETE FROM go; SELECT')
+    wait = f"WHILE NOT EXISTS (SELECT FROM go WHERE what = '{function}') LOOP PERFORM pg_sleep(0.01); END LOOP;"
+    sql(f"""ALTER FUNCTION {function}({types}) RENAME TO hidden_{function};
+            CREATE FUNCTION {function}({', '.join(args)}) RETURNS {returns} LANGUAGE plpgsql AS
+            $$BEGIN {query.replace('WAIT', wait)} END$$; SELECT""")
+    return lambda: sql(f'DROP FUNCTION {function}({types}); ALTER FUNCTION hidden_{function}({types}) RENAME TO {function}; SELECT')
+
+
+def slow_acquire():
+    return slow('dlock_acquire_each', ['names text[]', 'owners text[]', 'ttl interval', 'mode text', 'permits integer', 'reentry text',
+                                       'lock_delay interval', 'min_hold interval', 'keep interval'], 'bigint[]',
+                'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; WAIT RETURN names::bigint[];')
+
+
+def undone():
+    """What a request may have been granted whose answer was lost is ended before the task's next one is sent."""
+    _session.DOUBT_WITHIN = 600.0
+
+    async def until(condition, is_so='t'):
+        while sql(condition) != is_so:
+            await asyncio.sleep(0.01)
+
+    async def work():
+        restore = slow_acquire()
+        restores = [slow('dlock_lease', ['name text'], 'SETOF dlock_leases', 'WAIT RETURN QUERY SELECT * FROM hidden_dlock_lease($1);'),
+                    slow('dlock_once', ['name text', 'every interval'], 'bigint', 'WAIT RETURN hidden_dlock_once($1, $2);')]
+        with session.task():
+            lost = asyncio.ensure_future(session.lease('job', HOUR).aacquire())
+            await until('SELECT count(*) = 1 FROM dlock_leases')
+            lost.cancel()
+            once = asyncio.ensure_future(session.aonce('slot', HOUR))   # it keeps the other connection busy
+            await asyncio.sleep(0)
+            restore()
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%dlock_acquire_each%' AND pid <> pg_backend_pid()")
+            await until("SELECT count(*) >= 2 FROM pg_stat_activity WHERE state = 'active' AND application_name = 'dlock'")
+            next_one = asyncio.ensure_future(session.lease('job', HOUR).aacquire())
+            await asyncio.sleep(0)
+            sql("INSERT INTO go VALUES ('dlock_once'); SELECT")
+            await asyncio.gather(once, return_exceptions=True)      # its time may be over
+            with session.task():
+                await (await session.lease('other').aacquire()).arelease()
+            assert not next_one.done()
+            sql("INSERT INTO go VALUES ('dlock_lease'); SELECT")
+            await (await next_one).arelease()
+        for restore in restores:
+            restore()
+        sql("SELECT dlock_force_release('once:slot', 'test') FROM generate_series(1, 2)")
+    asyncio.run(work())
+    nothing_left()
 
 
 def closing():

@@ -63,19 +63,20 @@ async def connection_pairs_async(task):
 
 
 class Count:
-    """Of a task: pairs within the time that counts, which begins when all tasks are ready."""
+    """Of a task: all pairs, and those within the time that counts, which begins when all tasks are ready."""
 
     def __init__(self):
-        self.done = 0
+        self.all = self.done = 0
 
     def goes_on(self, begun, ended):
+        self.all += 1
         self.done += start <= begun and ended <= start + seconds
         return ended < start + seconds
 
 
 def begin(*_):
-    global start
-    start = time.monotonic() + LEAD
+    global start, cpu
+    start, cpu = time.monotonic() + LEAD, time.process_time()
 
 
 def run_threads(pairs_of):
@@ -105,7 +106,7 @@ def run_threads(pairs_of):
         thread.join()
     if failures:
         raise failures[0]
-    return sum(count.done for count in counts)
+    return counts
 
 
 async def run_asyncio(pairs_of):
@@ -123,7 +124,7 @@ async def run_asyncio(pairs_of):
                 break
         await close()
     await asyncio.gather(*[work(count, *both) for count, both in zip(counts, all_pairs)])
-    return sum(count.done for count in counts)
+    return counts
 
 
 what, peer, *words = sys.argv[1:]
@@ -137,7 +138,8 @@ if what == 'version':
     print(f'{"dlock " + dlock.__version__ if source == "session" else "psycopg " + psycopg.__version__} for Python {platform.python_version()}')
 else:
     if kind == 'threads':
-        done = run_threads(session_pairs if source == 'session' else connection_pairs)
+        counts = run_threads(session_pairs if source == 'session' else connection_pairs)
     else:
-        done = asyncio.run(run_asyncio(session_pairs_async if source == 'session' else connection_pairs_async))
-    print(f'rate {done / seconds}')
+        counts = asyncio.run(run_asyncio(session_pairs_async if source == 'session' else connection_pairs_async))
+    print(f'rate {sum(count.done for count in counts) / seconds}')
+    print(f'cpu_us {(time.process_time() - cpu) * 1e6 / sum(count.all for count in counts)}')

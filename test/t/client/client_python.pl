@@ -46,7 +46,7 @@ SKIP:
 
 # Each with a server of its own.
 client_program(undef, 'none');
-my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels closing destroyed loopless deadlock forked told misuse);
+my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels undone alone taken_over crowd closing destroyed loopless deadlock forked told misuse);
 beside(
 	(
 		map {
@@ -67,6 +67,12 @@ beside(
 					{
 						run_all_scenarios($mode, $node, $proxy, @agent);
 						run_pooler_scenarios($mode, $node, $proxy, @agent);
+					}
+					run_scenarios($mode, 'turns', $node, $proxy, @agent);
+					if ($mode eq 'async')
+					{
+						local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
+						run_scenarios($mode, 'late', $node, $proxy, @agent);
 					}
 					run_scenarios($mode, 'last', $node, $proxy, @agent);
 					$proxy->stop;

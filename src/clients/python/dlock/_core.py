@@ -1,16 +1,22 @@
-"""Two threads of this process, whatever the number of sessions and leases.
+"""Where the library works: two threads of this process, whatever the number of sessions and leases, and
+those of the program.
 
-The first runs an event loop, in which all is done that waits for a server: connections, requests,
-renewals, elections.  Programs with and without asyncio hand over coroutines to it, so they share the
-code, and a program that blocks its own loop does not keep leases from being renewed.  The second
-one only sees to it that work is stopped before the deadline of its lease, whatever the
-first one hangs in.
+Work is a coroutine that awaits promises.  Its steps are run by whichever thread keeps the promise, under one lock,
+so it may be written as if it were in an event loop, and programs with and without asyncio share the code.
+A program's thread takes the first step itself.  If that has sent a statement, it reads the answer, too, so a
+lone request wakes no other thread; what comes up meanwhile is left to the first one of our threads.
+
+That runs an event loop, for all that nobody else waits for: connections, timers, renewals, and lines that no thread reads.
+So a program that blocks its own loop does not keep leases from being renewed.  The main thread leaves all
+to it, as signal handlers may raise errors there at any point.  The second thread only sees to it that work is
+stopped before the deadline of its lease, whatever the first one hangs in.  It does without the lock.
 
 A forked child has neither.  It begins anew: with other threads, connections and
 clients; what its parent holds is none of the child's.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -18,10 +24,12 @@ import os
 import threading
 import weakref
 from collections import deque
-from concurrent.futures import CancelledError, Future
-from typing import Any, Callable, Coroutine, List, Optional, Sequence, Set, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Coroutine, Generator, Generic, List, Optional, Sequence, Set, TypeVar, cast
 
 from ._values import now
+
+if TYPE_CHECKING:
+    from ._lines import Line
 
 T = TypeVar('T')
 
@@ -33,19 +41,79 @@ task_of: 'contextvars.ContextVar[Optional[str]]' = contextvars.ContextVar('dlock
 # How long the threads sleep at most, since their timers stand still while the machine is suspended.
 DOZE = 1.0
 
+lock = threading.RLock()
+
+
+class Promise(Generic[T]):
+    """A value to come, or an error; under the lock."""
+
+    __slots__ = ('is_set', 'error', '_value', '_calls')
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self.error: Optional[BaseException] = None
+        self._value: Optional[T] = None
+        self._calls: List[Callable[[], Any]] = []
+
+    def set(self, value: Optional[T] = None, error: Optional[BaseException] = None) -> None:
+        """The first one counts."""
+        if not self.is_set:
+            self.is_set, self._value, self.error = True, value, error
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call()
+
+    def then(self, call: Callable[[], Any]) -> None:
+        if self.is_set:
+            call()
+        else:
+            self._calls.append(call)
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast(T, self._value)
+
+    def __await__(self) -> 'Generator[Promise[Any], None, T]':
+        if not self.is_set:
+            yield self
+        return self.result()
+
+
+class Work(Promise[T]):
+    """What a coroutine comes to.  The first step is taken at once."""
+
+    __slots__ = ('_steps',)
+
+    def __init__(self, steps: Coroutine[Any, Any, T]) -> None:
+        super().__init__()
+        self._steps = steps
+        self._step()
+
+    def _step(self) -> None:
+        try:
+            promise = self._steps.send(None)
+        except StopIteration as end:
+            self.set(end.value)
+        except BaseException as error:
+            self.set(None, error)
+        else:
+            promise._calls.append(self._step)
+
 
 class Inbox:
     """Functions to be called in a loop, from other threads: one wake-up for all that come meanwhile."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, around: ContextManager[Any]) -> None:
         self.loop = loop
+        self._around = around
         self._calls: 'deque[Callable[[], Any]]' = deque()
         self._woken = False
 
     def put(self, call: Callable[[], Any]) -> bool:
         """False if the loop is closed, so nobody waits."""
         self._calls.append(call)
-        if not self._woken:
+        if not self._woken or self.loop.is_closed():
             self._woken = True
             try:
                 self.loop.call_soon_threadsafe(self._work)
@@ -56,58 +124,87 @@ class Inbox:
     def _work(self) -> None:
         # First, so that what comes from now on is either seen, or wakes the loop again.
         self._woken = False
-        while self._calls:
-            self.loop.call_soon(self._calls.popleft())
-
-
-def is_open(outcome: 'Future[Any]') -> bool:
-    """Does anybody still wait for it?  Then it has to be settled now."""
-    return (outcome.cancelled() or not outcome.done()) and outcome.set_running_or_notify_cancel()
-
-
-def fail(outcome: 'Future[Any]', error: BaseException) -> None:
-    if is_open(outcome):
-        outcome.set_exception(error)
+        with self._around:
+            while self._calls:
+                try:
+                    self._calls.popleft()()
+                except Exception:
+                    log.exception('this should not happen')
 
 
 class Core:
+    """To be entered for whatever needs the lock: what has been sent meanwhile is read by somebody."""
+
     def __init__(self) -> None:
         self.loop = asyncio.SelectorEventLoop()
-        self.inbox = Inbox(self.loop)
+        self.inbox = Inbox(self.loop, self)
+        self.unread: List['Line'] = []      # sent over, and read by nobody yet
         self.holds: Set[Any] = set()        # what has a deadline
+        self._ticking: Set[Any] = set()     # what has a tick(), which returns when to call it again
+        self._alarm = float('inf')          # the next time
+        self._timer: Optional[asyncio.TimerHandle] = None
         self._changed = threading.Condition()
         self._wakes_at = float('inf')
         for target in self._watch, self.loop.run_forever:
-            threading.Thread(target=target, name='dlock', daemon=True).start()
+            thread = threading.Thread(target=target, name='dlock', daemon=True)
+            thread.start()
+        self._ident = thread.ident
 
-    def submit(self, work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None,
-               give_up: Optional[Callable[[], Any]] = None, early: 'Optional[Future[T]]' = None) -> 'Future[T]':
-        """Run it in the loop.  A result that nobody waits for any more is undone.  Whoever cancels the future gives up, by default by
-        a cancel of the work.  The future may be one that fails early, see fail()."""
-        outcome: 'Future[T]' = early or Future()
+    def is_here(self) -> bool:
+        return threading.get_ident() == self._ident
 
-        async def deliver() -> None:
-            try:
-                result = await work
-            except asyncio.CancelledError:
-                outcome.cancel()
-            except BaseException as error:
-                fail(outcome, error)
+    def __enter__(self) -> None:
+        lock.acquire()
+
+    def __exit__(self, *what: Any) -> None:
+        try:
+            if self.unread:
+                if self.is_here():
+                    while self.unread:
+                        self.unread.pop().watch()
+                else:
+                    self.inbox.put(lambda: None)
+        finally:
+            lock.release()
+
+    # ---- timers ----
+
+    def arm(self, at: float, what: Any) -> None:
+        """Have what.tick() called then, or before."""
+        self._ticking.add(what)
+        if at < self._alarm:
+            self._alarm = at
+            if self.is_here():
+                self._wind()
             else:
-                if is_open(outcome):
-                    outcome.set_result(result)
-                elif undo:
-                    undo(result)
+                self.inbox.put(self._wind)
 
-        def start() -> None:
-            task = self.loop.create_task(deliver())
+    def _wind(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(max(min(self._alarm - now(), DOZE), 0), self._ring) if self._ticking else None
 
-            def done(_: Any) -> None:
-                if outcome.cancelled():
-                    self.inbox.put(give_up or task.cancel)
-            outcome.add_done_callback(done)
-        self.inbox.put(start)
-        return outcome
+    def _ring(self) -> None:
+        with self:
+            if now() >= self._alarm:
+                self._alarm = float('inf')
+                for what in list(self._ticking):
+                    at = what.tick()
+                    self._alarm = min(self._alarm, at)
+                    if at == float('inf'):
+                        self._ticking.discard(what)
+            self._wind()
+
+    def sleep(self, seconds: float) -> Promise[None]:
+        promise: Promise[None] = Promise()
+
+        def wake() -> None:
+            with self:
+                promise.set()
+        self.inbox.put(lambda: self.loop.call_later(max(seconds, 0), wake))
+        return promise
+
+    # ---- deadlines ----
 
     def keep(self, hold: Any) -> None:
         with self._changed:
@@ -128,99 +225,195 @@ class Core:
 
 
 _core: Optional[Core] = None
-_starting = threading.Lock()
-_local = threading.local()        # the inbox of the loop of this thread
+_local = threading.local()      # the inbox of the loop of this thread
 _abandoned: List[Any] = []      # by a fork: not even to be collected, as that would touch what the parent uses
 sessions: 'weakref.WeakSet[Any]' = weakref.WeakSet()
 
 
 def core() -> Core:
     global _core
-    with _starting:
-        if _core is None:
-            _core = Core()
-        return _core
+    if _core is None:
+        with lock:
+            _core = _core or Core()
+    return _core
 
 
 def _forked() -> None:
-    global _core, _starting
+    global _core
     _abandoned.append((_core, [vars(session).copy() for session in sessions]))
-    _core, _starting = None, threading.Lock()
+    _core = None
     for session in sessions:
         session._begin(True)
+    lock.release()
 
 
 if hasattr(os, 'register_at_fork'):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=_forked)
 
 
-def _undone(outcome: 'Future[T]', undo: Optional[Callable[[T], Any]]) -> None:
-    """Nobody waits for it any more."""
-    if not outcome.cancel() and undo:
-        outcome.add_done_callback(lambda _: undo and not outcome.cancelled() and not outcome.exception() and undo(outcome.result()))
+async def ended(promises: 'Sequence[Promise[Any]]') -> None:
+    """Wait for their ends, whatever these are."""
+    for promise in promises:
+        try:
+            await promise
+        except Exception:
+            pass
 
 
-def submit(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
-           early: 'Optional[Future[T]]' = None) -> 'Future[T]':
+async def within(promise: Promise[Any], seconds: float) -> bool:
+    """Wait for its end, whatever that is, but not longer.  Has it ended?"""
+    limit = core().sleep(seconds)
+    promise.then(limit.set)
+    await limit
+    return promise.is_set
+
+
+# ---------------------------------------------------------------------------
+# Programs
+# ---------------------------------------------------------------------------
+
+class Errand(Generic[T]):
+    """Work that a program waits for.  If it does so no longer, a result is undone, if there is one; and give_up() is to end the
+    work soon.  Who waits can be told something else before, by the outcome."""
+
+    def __init__(self, steps: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None,
+                 give_up: Optional[Callable[[], Any]] = None, outcome: Optional[Promise[T]] = None) -> None:
+        try:
+            self.core = core()
+        except RuntimeError:
+            steps.close()       # there are no threads to be had
+            raise
+        self.outcome: Promise[T] = outcome or Promise()
+        self._steps = steps
+        self._undo = undo
+        self._give_up = give_up
+
+    def begin(self, told: Callable[[], Any]) -> None:
+        work = Work(self._steps)
+
+        def deliver() -> None:
+            if not self.outcome.is_set:
+                self.outcome.set(work._value, work.error)
+            elif work.error is None and self._undo:
+                self._undo(work.result())
+        self.outcome.then(told)
+        work.then(deliver)
+
+    def reads(self) -> 'Optional[Line]':
+        """The line that whoever waits is to read now, if there is one."""
+        for i, line in enumerate(self.core.unread):
+            if line.lines.shared and not line.lent and not self.outcome.is_set:
+                return self.core.unread.pop(i)
+        return None
+
+    def read_here(self) -> None:
+        """Have the loop of this thread read, under the lock."""
+        line = self.reads()
+        if line and not line.lend(asyncio.get_running_loop(), self.read_here):
+            self.core.unread.append(line)
+
+    def abandon(self, line: 'Optional[Line]' = None) -> None:
+        """Whoever has waited has gone, perhaps while reading a line."""
+        def leave() -> None:
+            if line:
+                self.core.unread.append(line)
+            if not self.outcome.is_set:
+                self.outcome.set(None, InterruptedError())
+                if self._give_up:
+                    self._give_up()
+            elif self.outcome.error is None and self._undo:
+                self._undo(self.outcome.result())
+        self.core.inbox.put(leave)
+
+
+def run(*what: Any) -> Any:
+    """Do an errand, in a thread."""
+    errand: Errand[Any] = Errand(*what)
+    waiting = threading.Lock()
+    waiting.acquire()
+    line = None
     try:
-        return core().submit(work, undo, give_up, early)
-    except RuntimeError:
-        work.close()        # there are no threads to be had
-        raise
-
-
-def run(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
-        early: 'Optional[Future[T]]' = None) -> T:
-    outcome = submit(work, undo, give_up, early)
-    try:
-        return outcome.result()
+        if threading.current_thread() is threading.main_thread():
+            errand.core.inbox.put(lambda: errand.begin(waiting.release))
+        else:
+            with errand.core:
+                errand.begin(waiting.release)
+                line = errand.reads()
+            while line:
+                line.wait()
+                with errand.core:
+                    line.arrived()
+                    line = errand.reads()
+        waiting.acquire()
     except BaseException:
-        _undone(outcome, undo)
+        errand.abandon(line)
         raise
+    return errand.outcome.result()
 
 
-def future_of(outcome: 'Future[T]', undo: Optional[Callable[[T], Any]] = None) -> 'asyncio.Future[T]':
-    """To be awaited in the loop of the program; undone if that is closed."""
+def told_here(future: 'asyncio.Future[None]') -> Callable[[], bool]:
+    """A function that ends what awaits this in the loop of this thread; false if that is closed."""
     loop = asyncio.get_running_loop()
     inbox: Optional[Inbox] = getattr(_local, 'inbox', None)
     if not inbox or inbox.loop is not loop:
-        inbox = _local.inbox = Inbox(loop)
-    future = loop.create_future()
-
-    def settle() -> None:
-        if not future.done():
-            try:
-                future.set_result(outcome.result())
-            except BaseException as error:
-                if isinstance(error, CancelledError):
-                    future.cancel()
-                else:
-                    future.set_exception(error)
+        inbox = _local.inbox = Inbox(loop, contextlib.nullcontext())
     put = inbox.put
-    outcome.add_done_callback(lambda _: None if put(settle) else _undone(outcome, undo))
-    return future
+
+    def end() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    def tell() -> bool:
+        if threading.get_ident() != here:
+            return put(end)
+        end()
+        return True
+    here = threading.get_ident()
+    return tell
 
 
-async def run_async(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
-                    early: 'Optional[Future[T]]' = None) -> T:
-    outcome = submit(work, undo, give_up, early)
+async def run_async(*what: Any) -> Any:
+    errand: Errand[Any] = Errand(*what)
+    future = asyncio.get_running_loop().create_future()
+    told = told_here(future)
+
+    def tell() -> None:
+        if not told():
+            errand.abandon()
+    with errand.core:
+        errand.begin(tell)
+        errand.read_here()
     try:
-        return await future_of(outcome, undo)
+        await future
     except BaseException:       # a cancel, or the end of what awaits it
-        _undone(outcome, undo)
+        errand.abandon()
         raise
+    return errand.outcome.result()
 
 
-async def settled(outcome: 'Future[Any]') -> bool:
-    """Wait for the end of what must not be cancelled; was there a cancel meanwhile?"""
-    cancelled = False
-    future = future_of(outcome)
-    while not future.done():
+async def settle(steps: Coroutine[Any, Any, Any]) -> bool:
+    """Do what must not be cancelled; was there a cancel meanwhile?"""
+    cancelled, errand = False, Errand(steps)
+    future = asyncio.get_running_loop().create_future()
+    with errand.core:
+        errand.begin(told_here(future))
+        errand.read_here()
+    while True:
         try:
-            await asyncio.wait([future])
+            await future
+            errand.outcome.result()
+            return cancelled
         except asyncio.CancelledError:
             cancelled = True
-    return cancelled
+            future = asyncio.get_running_loop().create_future()
+            told = told_here(future)
+            with errand.core:
+                errand.outcome.then(told)
+
+
+async def run_to_end(steps: Coroutine[Any, Any, Any]) -> None:
+    if await settle(steps):
+        raise asyncio.CancelledError
 
 
 class LoopClosed(RuntimeError):
@@ -228,27 +421,31 @@ class LoopClosed(RuntimeError):
 
 
 class Call:
-    """A function of the program that the core has called."""
+    """A function of the program that is called from here."""
 
     def __init__(self, task: str, function: Callable[..., Any], args: Sequence[Any], loop: Optional[asyncio.AbstractEventLoop]) -> None:
-        self.outcome: 'Future[Any]' = Future()
+        self._core = core()
+        self._outcome: Promise[Any] = Promise()
         self._loop = loop if inspect.iscoroutinefunction(function) else None
         self._work: 'Optional[asyncio.Task[Any]]' = None
+
+        def end(value: Any, error: Optional[BaseException] = None) -> None:
+            self._core.inbox.put(lambda: self._outcome.set(value, error))
 
         def work() -> None:
             task_of.set(task)
             try:
-                self.outcome.set_result(function(*args))
+                end(function(*args))
             except BaseException as error:
-                self.outcome.set_exception(error)
+                end(None, error)
 
         async def work_async() -> None:
             task_of.set(task)
             try:
-                self.outcome.set_result(await function(*args))
+                end(await function(*args))
             except BaseException as error:
                 # A cancelled one has ended only now.
-                self.outcome.set_exception(InterruptedError('cancelled') if isinstance(error, asyncio.CancelledError) else error)
+                end(None, InterruptedError('cancelled') if isinstance(error, asyncio.CancelledError) else error)
 
         def start() -> None:
             self._work = asyncio.ensure_future(work_async())
@@ -258,16 +455,14 @@ class Call:
             else:
                 threading.Thread(target=work, name='dlock work', daemon=True).start()
         except RuntimeError as error:
-            self.outcome.set_exception(LoopClosed() if self._loop else error)
+            end(None, LoopClosed() if self._loop else error)
 
     async def ended(self) -> Any:
         """What it returns.  If its loop is closed, that does not tell."""
-        outcome = asyncio.wrap_future(self.outcome)
-        while not outcome.done():
-            if self._loop and self._loop.is_closed() and not self.outcome.done():
+        while self._loop and not await within(self._outcome, DOZE):
+            if self._loop.is_closed():
                 raise LoopClosed
-            await asyncio.wait([outcome], timeout=DOZE if self._loop else None)
-        return outcome.result()
+        return await self._outcome
 
     def cancel(self) -> None:
         """Have it end soon; a thread has to look for itself."""
@@ -279,8 +474,8 @@ class Call:
 
 
 class Caller:
-    """Calls functions of the program from the core: coroutine functions in the loop in
-    which this was made, others in threads of their own."""
+    """Calls functions of the program: coroutine functions in the loop in which this was
+    made, others in threads of their own."""
 
     def __init__(self, *functions: Optional[Callable[..., Any]]) -> None:
         asynchronous = any(inspect.iscoroutinefunction(function) for function in functions)

@@ -1,10 +1,8 @@
 """Elections, and following who holds a lock."""
 
-import asyncio
-from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, List, NamedTuple, Optional
 
-from ._core import Caller, core, log, run_async, settled
+from ._core import Caller, Errand, Promise, Work, core, log, run, run_async, run_to_end
 from ._errors import LeaseError, ServerUnreachable
 from ._hold import Lease
 from ._lines import Kind
@@ -15,8 +13,8 @@ if TYPE_CHECKING:
 
 RETRY = 1.0
 
-WATCH = Kind(lambda server: f"""SELECT array_agg(l.token ORDER BY i), json_agg(json_build_object('owner', l.owner, 'payload', l.payload) ORDER BY i)
-    FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i) LEFT JOIN LATERAL {server.schema}dlock_watch(n, NULL, '0') AS l ON true""", True)
+WATCH = Kind("""SELECT array_agg(l.token ORDER BY i), json_agg(json_build_object('owner', l.owner, 'payload', l.payload) ORDER BY i)
+    FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i) LEFT JOIN LATERAL {}dlock_watch(n, NULL, '0') AS l ON true""", True)
 
 
 class Holder(NamedTuple):
@@ -33,72 +31,81 @@ class Watch:
         self._name = name
         self._every = every
         self._seen: Optional[str] = ''
-        self._pending: 'Optional[Future[Optional[Holder]]]' = None
         self._closed = False
+        self._pause: Optional[Promise[None]] = None
 
-    async def _next(self) -> Optional[Holder]:
-        session, looking = self._session, asyncio.current_task()
-        session._looking.add(looking)
-        try:
-            while not session._closed:
-                try:
-                    answer = await session._lines.ask(WATCH, (self._name,))
-                except ServerUnreachable:
-                    pass
-                else:
-                    if answer.value != self._seen:
-                        self._seen = answer.value
-                        note: Any = answer.rows[0][1]
-                        return Holder(int(answer.value), note['owner'], note['payload']) if answer.value else None
-                await asyncio.sleep(self._every - now() % self._every)
-        except asyncio.CancelledError:
-            if not session._closed:
-                raise
-        finally:
-            session._looking.discard(looking)
-        raise StopAsyncIteration
+    async def _next(self) -> List[Optional[Holder]]:
+        """The next holder, or nothing at the end."""
+        session = self._session
+        session._looking.add(self)
+        while not (session._closed or self._closed):
+            try:
+                answer = await session._lines.ask(WATCH, (self._name,))
+            except ServerUnreachable:
+                pass
+            else:
+                if answer.value != self._seen:
+                    self._seen = answer.value
+                    note: Any = answer.rows[0][1]
+                    return [Holder(int(answer.value), note['owner'], note['payload']) if answer.value else None]
+            if not (session._closed or self._closed):
+                self._pause = core().sleep(self._every - now() % self._every)
+                await self._pause
+        session._looking.discard(self)
+        return []
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._pause:
+            self._pause.set()
 
     def __iter__(self) -> 'Watch':
         return self
 
     def __next__(self) -> Optional[Holder]:
-        if not self._closed:
-            self._pending = core().submit(self._next())
-            try:
-                return self._pending.result()
-            except (CancelledError, StopAsyncIteration):
-                pass
-        raise StopIteration
+        seen: List[Optional[Holder]] = run(self._next())
+        if not seen:
+            raise StopIteration
+        return seen[0]
 
     def close(self) -> None:
         """End the iteration, from another thread."""
-        self._closed = True
-        if self._pending:
-            self._pending.cancel()
+        core().inbox.put(self._end)
 
     def __aiter__(self) -> 'Watch':
         return self
 
     async def __anext__(self) -> Optional[Holder]:
-        return await run_async(self._next())
+        seen: List[Optional[Holder]] = await run_async(self._next(), None, self._end)
+        if not seen:
+            raise StopAsyncIteration
+        return seen[0]
 
 
 class Loop:
-    """What goes on in the core until stop(): an election, or a worker."""
+    """What goes on until stop(): an election, or a worker."""
 
-    _done: 'Future[None]'
+    _done: Promise[None]
     _session: 'Session'
+
+    def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
+        self._done = Promise()
+        errand = Errand(steps, outcome=self._done)
+        self._session._closing.add(self)
+        errand.core.inbox.put(lambda: errand.begin(lambda: self._session._closing.discard(self)))
 
     async def _stop(self) -> None:
         raise NotImplementedError
 
+    async def _join(self) -> None:
+        await self._done
+
     def join(self) -> None:
         """Wait until it has stopped."""
-        self._done.result()
+        run(self._join())
 
     async def ajoin(self) -> None:
-        if await settled(self._done):
-            raise asyncio.CancelledError
+        await run_to_end(self._join())
 
 
 class Election(Loop):
@@ -116,8 +123,7 @@ class Election(Loop):
         self._ends: List[Callable[[], Any]] = []    # end what is waited for
         self._task = session._new_task()
         want(self._task)                        # may raise
-        session._closing.add(self)
-        self._done = core().submit(self._campaign())
+        self._begin(self._campaign())
 
     @property
     def leads(self) -> bool:
@@ -125,26 +131,25 @@ class Election(Loop):
         return lease is not None and not lease.lost
 
     async def _campaign(self) -> None:
-        loop = asyncio.get_running_loop()
         while not self._stopping:
-            over = asyncio.Event()
+            over: Promise[None] = Promise()
             want = self._want(self._task)
             self._ends = [over.set, lambda: self._session._give_up(want)]
             try:
                 lease = await self._session._acquire(want)
-            except (Exception, asyncio.CancelledError) as error:
+            except Exception as error:
                 if not self._stopping:
                     log.warning('the election cannot go on: %s', error)
-                    await asyncio.sleep(RETRY)
+                    await core().sleep(RETRY)
                 continue
-            lease._on_stop(lambda: loop.call_soon_threadsafe(over.set))
+            lease._on_stop(lambda: core().inbox.put(over.set))
             self.lease = lease
-            gained = asyncio.ensure_future(self._call(None if over.is_set() else self._gained, lease))
-            await over.wait()
+            gained = Work(self._call(None if over.is_set or lease.lost else self._gained, lease))
+            await over
             self.lease = None
             await self._call(self._lost, lease, lease._error)
             await gained
-            await asyncio.wrap_future(lease._released())
+            await lease._released()
 
     async def _call(self, function: Optional[Callable[..., Any]], *args: Any) -> None:
         try:
@@ -157,13 +162,11 @@ class Election(Loop):
         self._stopping = True
         for end in self._ends:
             end()
-        await asyncio.wait([asyncio.wrap_future(self._done)])
-        self._session._closing.discard(self)
+        await self._done
 
     def stop(self) -> None:
         """Resign, once the functions have returned."""
-        core().submit(self._stop()).result()
+        run(self._stop())
 
     async def astop(self) -> None:
-        if await settled(core().submit(self._stop())):
-            raise asyncio.CancelledError
+        await run_to_end(self._stop())

@@ -5,14 +5,12 @@ so it is never later than that of the server.  The work is told to stop when the
 is lost, and at the latest "margin" before the deadline: lost turns true, transactions lose
 their connections, an async block is cancelled, and on_lost is called.
 
-The fields are changed under the lock, in the core as well as in threads of the program.
+The fields are changed under the lock of the hold, as what watches the deadlines does without the other one.
 """
 
-import asyncio
 import os
 import socket
 import threading
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, List, Optional, Set
@@ -20,9 +18,9 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, 
 import psycopg
 from psycopg import pq
 
-from ._core import core, log, settled
+from ._core import Promise, Work, core, log, run, run_to_end
 from ._errors import LeaseError, LeaseLost, ServerUnreachable
-from ._lines import URGENT, Answer, Kind, Server
+from ._lines import URGENT, Answer, Kind
 from ._values import literal, now
 
 if TYPE_CHECKING:
@@ -37,8 +35,8 @@ MARGIN = 5.0
 GIVE_BACK_WITHIN = 3.0
 
 
-RENEW = Kind(lambda server: f'SELECT {server.schema}dlock_renew_each($1, $2)', True, URGENT)
-RELEASE = Kind(lambda server: f'SELECT {server.schema}dlock_release_each($1, $2)', True, URGENT)
+RENEW = Kind('SELECT {}dlock_renew_each($1, $2)', True, URGENT)
+RELEASE = Kind('SELECT {}dlock_release_each($1, $2)', True, URGENT)
 
 
 def presentation(*leases: 'Lease') -> str:
@@ -81,7 +79,6 @@ def cut(conn: Any) -> None:
 
 class Hold:
     token: int
-    _renewing: 'Optional[asyncio.Task[None]]' = None
 
     def __init__(self, session: 'Session', what: str, ttl: float, sent: float, on_lost: Optional[Callable[[Any], Any]] = None) -> None:
         self._session = session
@@ -161,7 +158,7 @@ class Hold:
             self._trouble = None
             self._renew_at = sent + self._every
             self._session._told(None)
-        self._session._arm(self._renew_at)
+        self._core.arm(self._renew_at, self._session)
 
     def _stop(self, error: Optional[LeaseError] = None) -> None:
         """Stop the work, once: for this reason, or if it is late."""
@@ -186,7 +183,7 @@ class Hold:
             try:
                 threading.Thread(target=self._on_lost, args=(self,), daemon=True).start()
             except RuntimeError:
-                self._on_lost(self)
+                self._core.inbox.put(lambda: self._on_lost and self._on_lost(self))
 
     def _on_stop(self, interrupt: Callable[[], Any]) -> None:
         """Have this called when the work is to end, and at once if it is already."""
@@ -216,7 +213,7 @@ class Lease(Hold):
         self.tokens = tokens        # by the names of locks
         self.token = next(iter(tokens.values()))
         self._task = want.task
-        self._ending: 'Optional[Future[None]]' = None
+        self._ending: 'Optional[Work[None]]' = None
         super().__init__(session, f'the lease on "{want.label}"', want.ttl, sent, want.on_lost)
         session._count(self, 1)
 
@@ -228,9 +225,8 @@ class Lease(Hold):
         return [presentation(self)]
 
     async def _ask(self, kind: Kind, until: float) -> List[Answer]:
-        if len(self.tokens) == 1:
-            return [await self._session._lines.ask(kind, (self.name, str(self.token)), until)]
-        return await asyncio.gather(*[self._session._lines.ask(kind, (name, str(token)), until) for name, token in self.tokens.items()])
+        return [await request for request in
+                [self._session._lines.request(kind, (name, str(token)), until) for name, token in self.tokens.items()]]
 
     async def _ask_renewals(self) -> List[Answer]:
         return await self._ask(RENEW, now() + self._margin)
@@ -247,41 +243,41 @@ class Lease(Hold):
                 return None if in_doubt and not held else held
             except Exception as error:
                 in_doubt = in_doubt or getattr(error, 'in_doubt', False)
-                await asyncio.sleep(0.1)
+                await self._core.sleep(0.1)
         return None
 
     async def _release(self) -> None:
         """Does not raise."""
-        releasing, task = self._session._releasing, asyncio.current_task()
         self._end()
         self._session._count(self, -1)
-        releasing.add(task)
+        self._session._releasing.add(self)
         held = await self._give_back()
-        releasing.discard(task)
+        self._session._releasing.discard(self)
         self._session._waits.again()
         if self._error is None and (held is False or (held is None and now() >= self._deadline)):
             self._error = LeaseLost(f'{self._what} was lost before the work had ended')
 
-    def _released(self) -> 'Future[None]':
-        if os.getpid() != self._pid:
-            self.check()
-        with self._lock:
-            if not self._ending:
+    def _released(self) -> Promise[None]:
+        if not self._ending:
+            with self._lock:
                 if not self.lost:       # what is past its time counts as lost
                     self._over = True   # from now on nobody interrupts the work
-                self._ending = self._core.submit(self._release())
-            return self._ending
+            self._ending = Work(self._release())
+        return self._ending
+
+    async def _until_released(self) -> None:
+        if os.getpid() != self._pid:
+            self.check()
+        await self._released()
 
     def release(self) -> None:
         """Raises LeaseLost or ServerUnreachable if it was lost before."""
-        self._released().result()
+        run(self._until_released())
         if self._error:
             raise self._error
 
     async def arelease(self) -> None:
-        cancelled = await settled(self._released())
-        if cancelled:
-            raise asyncio.CancelledError
+        await run_to_end(self._until_released())
         if self._error:
             raise self._error
 

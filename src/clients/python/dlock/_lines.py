@@ -1,8 +1,8 @@
-"""Connections of a session, and what is asked over them.
+"""Connections of a session, and what is asked over them; under the lock.
 
 What comes up while a statement is on its way waits for the next one, which then asks for all of its kind
-at once.  Nothing waits for company: if a line is free, a request is sent at once.  All of this
-happens in the loop of the core.
+at once.  Nothing waits for company: if a line is free, a request is sent at once.  What has been sent is
+"unread", until a thread of the program reads the answer, or the loop of the core.
 """
 
 import asyncio
@@ -10,11 +10,13 @@ import copy
 import json
 import math
 import re
+import selectors
 from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
 
 import psycopg
 from psycopg import errors, pq
 
+from ._core import DOZE, Promise, core
 from ._errors import LeaseError, ServerUnreachable, ServerUnsupported
 from ._values import array, now
 
@@ -27,16 +29,23 @@ URGENT, USUAL = 0, 1
 # Most requests in a statement.
 BATCH = 1000
 
+# The use of a command for which it is prepared.
+PREPARE_AT = 5
+
 # How long a statement may take, its connection included, if its kind says nothing; an
 # urgent one; and how long an unused connection stays open.
 ANSWER_WITHIN = 10.0
 URGENT_WITHIN = 5.0
 IDLE = 10.0
 
+# Errors that tell that the server has changed: the extension has been created anew, or a prepared
+# statement is not what it was.
+CHANGED = '42883', '26000', '42P05'
+
 GOOD = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK
 
-# What is there, and where.
-LOOK = r"""SELECT pg_catalog.format('%I.', n.nspname), pg_catalog.string_agg(DISTINCT p.proname, ' '), e.extversion
+# What is there, and where; and the process that is asked.
+LOOK = r"""SELECT pg_catalog.format('%I.', n.nspname), pg_catalog.string_agg(DISTINCT p.proname, ' '), e.extversion, pg_catalog.pg_backend_pid()
   FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
   LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'dlock' AND e.extnamespace = n.oid
   WHERE p.proname LIKE 'dlock\_%' GROUP BY n.nspname, e.extversion
@@ -51,6 +60,7 @@ REFUSALS = {r'FATAL:  .*authentication failed': errors.InvalidPassword,
 
 class Server(NamedTuple):
     schema: str         # of the functions, quoted, and with a dot
+    prepares: bool      # is it asked without a pooler, so that a prepared statement is there the next time?
 
 
 class Kind(NamedTuple):
@@ -59,7 +69,7 @@ class Kind(NamedTuple):
     column; a second one may have a note for each, as JSON.  An error of many is traced to those whose it
     is, by asking for halves: a statement that fails changes nothing."""
 
-    text: Callable[[Server], str]
+    text: str       # {} stands for the schema of dlock's functions
     many: bool = False
     rank: int = USUAL
     shared: Tuple[Optional[str], ...] = ()
@@ -75,21 +85,20 @@ class Answer(NamedTuple):
         return self.rows[0][0]
 
 
-class Request:
-    def __init__(self, kind: Kind, row: Row) -> None:
+class Request(Promise[Answer]):
+    __slots__ = ('kind', 'row', 'until', 'queued')
+
+    def __init__(self, kind: Kind, row: Row, until: float) -> None:
+        super().__init__()
         self.kind = kind
         self.row = row
+        self.until = until
         self.queued = True
-        self.future: 'asyncio.Future[Answer]' = asyncio.get_running_loop().create_future()
 
     def withdraw(self) -> None:
         """Take it out, if it has not been sent."""
         if self.queued:
-            self.future.cancel()
-
-    def fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+            self.set(None, InterruptedError('given up'))
 
 
 def is_outage(error: BaseException) -> bool:
@@ -101,238 +110,371 @@ def is_outage(error: BaseException) -> bool:
 def is_of_one(error: BaseException) -> bool:
     """Could it be of one request among many?"""
     state = getattr(error, 'sqlstate', None)
-    return state is not None and state not in ('42883', '42501') and state[:2] not in ('57', '0A', '25')
+    return state is not None and state not in ('42501', *CHANGED) and state[:2] not in ('57', '0A', '25')
 
 
 class Line:
+    """A connection, once it is needed.  It is busy while it has a batch: that connects, looks what the server has, prepares,
+    asks, and is settled."""
+
     def __init__(self, lines: 'Lines') -> None:
         self.lines = lines
+        self.core = core()
         self.conn: 'Optional[psycopg.AsyncConnection[Any]]' = None
-        self.fd = -1
-        self.busy = False
-        self.rank = USUAL       # of what it asks
-        self.sent = 0.0         # when the statement under way was
-        self.waiter: 'Optional[asyncio.Future[None]]' = None
-        self.idle: Optional[asyncio.TimerHandle] = None
-        self.task: 'Optional[asyncio.Task[None]]' = None
+        self.selector: selectors.BaseSelector   # for threads that read
+        self.uses: Dict[bytes, int] = {}        # how often a command was sent
+        self.names: Dict[bytes, bytes] = {}     # of prepared statements
+        self.batch: List[Request] = []
+        self.halves: List[List[Request]] = []   # to be asked once more, or apart, as they have failed together
+        self.rank = USUAL                       # of what it asks
+        self.sent = 0.0                         # when, or 0 if it has not been
+        self.limit = math.inf                   # when there has to be an answer; or when an unused connection is closed
+        self.result: Any = None                 # the first one
+        self.watched = False                    # by the loop of the core
+        self.lent: Optional[asyncio.AbstractEventLoop] = None   # the loop of a program that watches the selector
+        self.writing = False                    # not all has been sent
 
-    def take(self, batch: Optional[List[Request]]) -> None:
+    def take(self, batch: List[Request]) -> None:
         if batch:
-            self.busy = True
+            self.batch = batch
             self.rank = batch[0].kind.rank
-            if self.idle:
-                self.idle.cancel()
-            self.task = asyncio.get_running_loop().create_task(self.serve(batch))
+            self.sent = 0.0
+            self.limit = now() + self.lines.within(batch[0].kind)
+            if self.conn and self.selector.select(0):
+                self.hear()     # that it has ended
+            if self.conn:
+                self.send()
+            else:
+                self.core.inbox.put(lambda: setattr(self, 'task', self.core.loop.create_task(self.connect())))
 
-    async def serve(self, batch: List[Request]) -> None:
-        await self.ask(batch)
-        self.busy = False
-        self.lines.pump()
-        if not self.busy and self.lines.closed:
-            self.drop()
-        elif not self.busy and self.conn:
-            self.idle = asyncio.get_running_loop().call_later(IDLE, self.drop)
-
-    async def ask(self, batch: List[Request]) -> None:
-        """Ask, and settle the requests."""
-        kind = batch[0].kind
-        self.sent = 0.0
+    async def connect(self) -> None:
+        """In the loop of the core, without the lock."""
+        error: Optional[Exception] = None
         try:
-            rows = await asyncio.wait_for(self.answer(kind, [request.row for request in batch]), self.lines.within(kind))
+            conn = await asyncio.wait_for(psycopg.AsyncConnection.connect(self.lines.conninfo, autocommit=True), max(self.limit - now(), 0))
+            selector = selectors.DefaultSelector()
+            selector.register(conn.pgconn.socket, selectors.EVENT_READ)
         except asyncio.TimeoutError:
-            await self.failed(batch, ServerUnreachable('the server does not answer'))
-        except Exception as error:
-            await self.failed(batch, error)
-        else:
-            if kind.many:
-                notes = json.loads(rows[0][1] or 'null') if len(rows[0]) > 1 else None
-                for i, value in enumerate((rows[0][0] or '{}')[1:-1].split(',')):
-                    row = [None if value == 'NULL' else value, notes[i] if notes else None]
-                    if not batch[i].future.done():
-                        batch[i].future.set_result(Answer([row], self.sent))
-            elif not batch[0].future.done():
-                batch[0].future.set_result(Answer(rows, self.sent))
+            error = ServerUnreachable('the server does not answer')
+        except Exception as failure:
+            error = next((kind(str(failure)) for pattern, kind in REFUSALS.items() if re.search(pattern, str(failure))), failure)
+        with self.core:
+            if error:
+                self.failed(error)
+            else:
+                self.conn, self.fd, self.selector = conn, conn.pgconn.socket, selector
+                self.uses, self.names = {}, {}
+                self.send()
 
-    async def failed(self, batch: List[Request], error: Exception) -> None:
-        if self.sent and len(batch) > 1 and is_of_one(error):
-            await self.ask(batch[:len(batch) // 2])
-            await self.ask(batch[len(batch) // 2:])
-            return
-        if is_outage(error) or isinstance(error, LeaseError) or not self.sent:
-            self.drop()
-            if is_outage(error):
-                why = ServerUnreachable(str(error).strip())
-                why.__cause__ = error
-                # Nothing happens on a standby.
-                why.in_doubt = self.sent > 0 and getattr(error, 'sqlstate', None) != '25006'
-                error = why
-            elif isinstance(error, ServerUnreachable):
-                error.in_doubt = self.sent > 0
-        elif getattr(error, 'sqlstate', None) == '42883':
-            self.drop()         # perhaps the extension has been created anew
-            self.lines.server = None
-        for request in batch:
-            own = copy.copy(error)
-            own.__cause__ = error.__cause__
-            request.fail(own)
-
-    async def answer(self, kind: Kind, rows: List[Row]) -> List[Row]:
-        conn = self.conn or await self.connect()
-        assert self.lines.server
-        params = [array(column) for column in zip(*rows)] if kind.many else rows[0]
-        self.sent = now()
-        return await self.exchange(conn, kind.text(self.lines.server), [*params, *kind.shared])
-
-    async def connect(self) -> 'psycopg.AsyncConnection[Any]':
+    def send(self) -> None:
+        """Ask, or what has to be asked before."""
+        assert self.conn
+        conn, server = self.conn.pgconn, self.lines.server
+        kind = self.batch[0].kind
+        self.looking, self.preparing = server is None, b''
         try:
-            conn = await psycopg.AsyncConnection.connect(self.lines.conninfo, autocommit=True)
-        except psycopg.OperationalError as error:
-            for pattern, kind in REFUSALS.items():
-                if re.search(pattern, str(error)):
-                    raise kind(str(error)) from None
-            raise
-        self.conn, self.fd = conn, conn.pgconn.socket
-        asyncio.get_running_loop().add_reader(self.fd, self.arrived, conn)
-        if self.lines.server is None:
-            self.lines.server = await self.look(conn)
-        return conn
+            if server is None:
+                conn.send_query_params(LOOK.encode(), [])
+            else:
+                command = kind.text.replace('{}', server.schema).encode()
+                name = self.names.get(command)
+                self.uses[command] = self.uses.get(command, 0) + 1
+                self.sent = now()
+                if server.prepares and self.uses[command] == PREPARE_AT:
+                    self.preparing, self.names[command] = command, b'dlock%d' % list(self.uses).index(command)
+                    conn.send_prepare(self.names[command], command)
+                else:
+                    params = [array([request.row[i] for request in self.batch]) for i in range(len(self.batch[0].row))] if kind.many else self.batch[0].row
+                    values = [None if param is None else param.encode() for param in (*params, *kind.shared)]
+                    if name:
+                        conn.send_query_prepared(name, values)
+                    else:
+                        conn.send_query_params(command, values)
+            self.writing = bool(conn.flush())
+        except psycopg.Error as error:
+            self.failed(error)
+        else:
+            self.core.unread.append(self)
 
-    async def look(self, conn: 'psycopg.AsyncConnection[Any]') -> Server:
-        schema, names, version = (await self.exchange(conn, LOOK, []) or [('', '', None)])[0]
+    # ---- reading ----
+
+    def wait(self) -> None:
+        """Until there is something to read, without the lock."""
+        self.selector.select(max(min(self.limit - now(), 0.01 if self.writing else DOZE), 0))
+
+    def lend(self, loop: asyncio.AbstractEventLoop, then: Callable[[], Any]) -> bool:
+        """Have a program's loop read, in its thread; unless it cannot.  If it does not come to that, the core does."""
+        selector = self.selector
+
+        def heard() -> None:
+            loop.remove_reader(fd)
+            with self.core:
+                if self.lent and self.selector is selector:
+                    self.lent = None
+                    if not self.watched:
+                        self.arrived()
+                then()
+        try:
+            fd = selector.fileno()      # type: ignore[attr-defined]
+            loop.add_reader(fd, heard)
+        except (AttributeError, NotImplementedError):
+            return False
+        self.lent = loop
+        self.core.arm(self.sent + DOZE, self)
+        return True
+
+    def watch(self) -> None:
+        """Have the loop of the core read."""
+        if self.conn and self.batch and not self.watched:
+            self.watched = True
+            self.core.loop.add_reader(self.fd, self.heard)
+        self.core.arm(self.limit, self)
+        if self.conn and self.writing:
+            self.core.loop.add_writer(self.fd, self.heard)
+
+    def unwatch(self) -> None:
+        if self.watched:
+            self.watched = False
+            self.core.loop.remove_reader(self.fd)
+            self.core.loop.remove_writer(self.fd)
+
+    def heard(self) -> None:
+        with self.core:
+            if self.writing:
+                self.core.loop.remove_writer(self.fd)
+            self.arrived()
+            if not self.batch:
+                self.unwatch()
+
+    def tick(self) -> float:
+        if self.batch:
+            if self.watched and now() >= self.limit:
+                self.arrived()
+            elif self.lent and not self.watched:
+                if now() < self.sent + DOZE:
+                    return self.sent + DOZE
+                self.core.unread.append(self)
+            return max(self.limit, now() + DOZE)
+        if self.conn and now() >= self.limit:
+            self.hang_up()
+        return self.limit if self.conn else math.inf
+
+    def hear(self) -> None:
+        assert self.conn
+        try:
+            self.conn.pgconn.consume_input()
+        except psycopg.Error:
+            self.hang_up()
+
+    def arrived(self) -> None:
+        """There may be something to read, perhaps the end; or it is too late."""
+        while self in self.core.unread:
+            self.core.unread.remove(self)
+        if not self.batch or not self.conn:
+            return self.hear() if self.conn else None
+        conn = self.conn.pgconn
+        try:
+            if self.writing:
+                self.writing = bool(conn.flush())
+            conn.consume_input()
+            while not conn.is_busy():
+                result = conn.get_result()
+                if result is None:
+                    return self.answered()
+                self.result = self.result or result
+        except psycopg.OperationalError as error:
+            # An error comes before the end of the connection; a value may not be the end.
+            if self.result and self.result.status not in GOOD:
+                return self.answered()
+            return self.failed(error)
+        if now() >= self.limit:
+            self.failed(ServerUnreachable('the server does not answer'))
+        else:
+            self.core.unread.append(self)
+
+    def answered(self) -> None:
+        result, self.result = self.result, None
+        if result is None:
+            return self.failed(psycopg.OperationalError('the connection was lost'))
+        if result.status not in GOOD:
+            self.names.pop(self.preparing, None)
+            return self.failed(errors.error_from_result(result))
+        if self.preparing:
+            return self.send()
+        values = [[result.get_value(i, j) for j in range(result.nfields)] for i in range(result.ntuples)]
+        rows: List[Row] = [[None if value is None else value.decode() for value in row] for row in values]
+        if self.looking:
+            try:
+                self.lines.server = self.look(rows)
+            except LeaseError as error:
+                return self.failed(error)
+            return self.send()
+        batch = self.batch
+        if batch[0].kind.many:
+            notes = json.loads(rows[0][1] or 'null') if len(rows[0]) > 1 else None
+            for i, value in enumerate((rows[0][0] or '{}')[1:-1].split(',')):
+                row: Row = [None if value == 'NULL' else value, notes[i] if notes else None]
+                batch[i].set(Answer([row], self.sent))
+        else:
+            batch[0].set(Answer(rows, self.sent))
+        self.over()
+
+    def look(self, rows: List[Row]) -> Server:
+        schema, names, version, pid = rows[0] if rows else ('', '', None, None)
+        assert self.conn
         found = (names or '').split()
         missing = ['dlock_' + name for name in NEEDED if 'dlock_' + name not in found]
         if missing:
             old = f'dlock {version or ""} of the server is too old: {missing[0]}() is missing'
             raise ServerUnsupported(f'{old if found else "the database has no dlock"}; a role with the right to do so has to run '
-                                    f'{"ALTER EXTENSION dlock UPDATE" if found else "CREATE EXTENSION dlock"} in database "{conn.info.dbname}"')
-        return Server(schema or '')
+                                    f'{"ALTER EXTENSION dlock UPDATE" if found else "CREATE EXTENSION dlock"} in database "{self.conn.info.dbname}"')
+        return Server(schema or '', pid == str(self.conn.info.backend_pid))
 
-    def arrived(self, conn: 'psycopg.AsyncConnection[Any]') -> None:
-        """There is something to read, perhaps the end."""
-        broken = None
+    def failed(self, error: Exception) -> None:
+        self.result = None
+        state = getattr(error, 'sqlstate', None)
+        if self.sent and len(self.batch) > 1 and is_of_one(error):
+            middle = len(self.batch) // 2
+            self.halves += [self.batch[middle:], self.batch[:middle]]
+            return self.over()
+        if state in CHANGED:
+            self.hang_up()
+            self.lines.server = None
+            if state != '42883':        # nothing was done
+                self.halves.append(self.batch)
+                return self.over()
+        if is_outage(error) or isinstance(error, LeaseError) or not self.sent:
+            self.hang_up()
+            if is_outage(error):
+                why = ServerUnreachable(str(error).strip())
+                why.__cause__ = error
+                # Nothing happens on a standby.
+                why.in_doubt = self.sent > 0 and state != '25006'
+                error = why
+            elif isinstance(error, ServerUnreachable):
+                error.in_doubt = self.sent > 0
+        for request in self.batch:
+            own = copy.copy(error)
+            own.__cause__ = error.__cause__
+            request.set(None, own)
+        self.over()
+
+    def over(self) -> None:
+        """What it has asked is settled."""
+        self.batch = []
+        self.limit = now() + IDLE
+        self.lines.pump()
+        if not self.batch and self.lines.closed:
+            self.hang_up()
+        elif not self.batch and self.conn:
+            self.core.arm(self.limit, self)
+
+    def give_back(self) -> None:
+        """Close the selector, which must not be in use."""
+        selector, loop = self.selector, self.lent
+
+        def close() -> None:
+            if loop:
+                loop.remove_reader(selector.fileno())       # type: ignore[attr-defined]
+            selector.close()
         try:
-            conn.pgconn.consume_input()
-        except psycopg.Error as error:
-            broken = error
-            asyncio.get_running_loop().remove_reader(self.fd)
-        if self.waiter:
-            self.wake(broken)
-        elif broken:
-            self.drop()
+            if loop:
+                self.lent = None
+                loop.call_soon_threadsafe(close)
+                return
+        except RuntimeError:
+            loop = None     # it is closed
+        close()
 
-    def wake(self, error: Optional[Exception] = None) -> None:
-        if self.waiter and not self.waiter.done():
-            if error:
-                self.waiter.set_exception(error)
-            else:
-                self.waiter.set_result(None)
-
-    async def ready(self, writing: bool = False) -> None:
-        loop = asyncio.get_running_loop()
-        waiter = self.waiter = loop.create_future()
-        if writing:
-            loop.add_writer(self.fd, self.wake)
-        try:
-            await waiter
-        finally:
-            self.waiter = None
-            if writing:
-                loop.remove_writer(self.fd)
-
-    async def exchange(self, conn: 'psycopg.AsyncConnection[Any]', command: str, params: Sequence[Optional[str]]) -> List[Row]:
-        pgconn = conn.pgconn
-        pgconn.send_query_params(command.encode(), [None if param is None else param.encode() for param in params])
-        while pgconn.flush():
-            await self.ready(True)
-        result: Any = None
-        try:
-            while True:
-                while pgconn.is_busy():
-                    await self.ready()
-                more = pgconn.get_result()
-                if more is None:
-                    break
-                result = result or more
-        except psycopg.OperationalError:
-            # An error comes before the end of the connection; a value may not be the end.
-            if result is None or result.status in GOOD:
-                raise
-        if result is None:
-            raise psycopg.OperationalError('the connection was lost')
-        if result.status not in GOOD:
-            raise errors.error_from_result(result)
-        values = [[result.get_value(i, j) for j in range(result.nfields)] for i in range(result.ntuples)]
-        return [[None if value is None else value.decode() for value in row] for row in values]
-
-    def drop(self) -> None:
+    def hang_up(self) -> None:
+        """By whoever reads, if it is busy."""
         if self.conn:
-            asyncio.get_running_loop().remove_reader(self.fd)
+            self.unwatch()
+            self.give_back()
             self.conn.pgconn.finish()
             self.conn = None
-            self.wake(psycopg.OperationalError('the connection was closed'))
 
 
 class Lines:
-    """urgent_within says how long an urgent statement may take by now."""
+    """urgent_within says how long an urgent statement may take by now.  Those of a session are shared by its requests, and
+    whoever waits for one may read; those that wait for long, of which there is only one, are not."""
 
-    def __init__(self, conninfo: str, urgent_within: Callable[[], float] = lambda: math.inf, only: bool = False) -> None:
+    def __init__(self, conninfo: str, only: bool = False) -> None:
         self.conninfo = conninfo
-        self.urgent_within = urgent_within
-        self.lines = [Line(self)] if only else [Line(self), Line(self)]
+        self.urgent_within = math.inf
+        self.shared = not only
+        self.lines: List[Line] = []
         self.queues: Tuple[Dict[Hashable, List[Request]], Dict[Hashable, List[Request]]] = ({}, {})     # by rank
         self.server: Optional[Server] = None
         self.closed = False
 
     def within(self, kind: Kind) -> float:
-        return min(self.urgent_within(), URGENT_WITHIN) if kind.rank == URGENT else kind.within
+        return min(self.urgent_within, URGENT_WITHIN) if kind.rank == URGENT else kind.within
+
+    def command(self, kind: Kind) -> bytes:
+        assert self.server
+        return kind.text.replace('{}', self.server.schema).encode()
 
     def request(self, kind: Kind, row: Row, until: float = math.inf) -> Request:
         """It fails at "until" if it has not been sent."""
-        request = Request(kind, row)
+        request = Request(kind, row, min(until, now() + ANSWER_WITHIN))
         self.queues[kind.rank].setdefault(kind if kind.many else request, []).append(request)
         self.pump()
-        if self.queues[0] or self.queues[1]:
-            limit = asyncio.get_running_loop().call_later(
-                min(until - now(), ANSWER_WITHIN), self.expire, request)
-            request.future.add_done_callback(lambda _: limit.cancel())
+        if request.queued:
+            core().arm(request.until, self)
         return request
 
     async def ask(self, kind: Kind, row: Row, until: float = math.inf) -> Answer:
-        return await self.request(kind, row, until).future
+        return await self.request(kind, row, until)
 
-    def expire(self, request: Request) -> None:
-        """It has been queued for too long, if it is queued still."""
-        if request.queued:
-            request.fail(ServerUnreachable('the server did not get to answer in time'))
+    def tick(self) -> float:
+        """Let what has been queued for too long fail."""
+        for request in self.queued():
+            if now() >= request.until:
+                request.set(None, ServerUnreachable('the server did not get to answer in time'))
+        return min([request.until for request in self.queued()], default=math.inf)
 
-    def next(self, rank: int) -> Optional[List[Request]]:
+    def queued(self) -> List[Request]:
+        return [request for queue in self.queues for requests in queue.values() for request in requests if not request.is_set]
+
+    def next(self, rank: int) -> List[Request]:
         """The next requests up to this rank, of one kind."""
         for queue in self.queues[:rank + 1]:
             for key in list(queue):
-                live = [request for request in queue.pop(key) if not request.future.done()]
+                live = [request for request in queue.pop(key) if not request.is_set]
                 if live[BATCH:]:
                     queue[key] = live[BATCH:]
                 for request in live[:BATCH]:
                     request.queued = False
                 if live:
                     return live[:BATCH]
-        return None
+        return []
 
     def pump(self) -> None:
+        if not self.lines:
+            self.lines = [Line(self), Line(self)] if self.shared else [Line(self)]
+        for line in self.lines:
+            if not line.batch and line.halves:
+                line.take(line.halves.pop())
         first = self.lines[0]
-        if not first.busy:
+        if not first.batch:
             first.take(self.next(USUAL))
         for second in self.lines[1:]:
-            if not second.busy and first.busy and first.rank == USUAL:
+            if not second.batch and first.batch and first.rank == USUAL:
                 second.take(self.next(URGENT))
-
-    def drop(self) -> None:
-        for line in self.lines:
-            line.drop()
 
     def close(self) -> None:
         """What is under way ends first.  What is asked for later gets a connection for itself."""
         self.closed = True
         for line in self.lines:
-            if not line.busy:
-                line.drop()
+            if not line.batch:
+                line.hang_up()
+
+    def cut(self) -> None:
+        """What is under way fails."""
+        self.closed = True
+        def fail() -> None:
+            for line in self.lines:
+                if line.batch and line.watched:
+                    line.failed(psycopg.OperationalError('the connection was closed'))
+        core().inbox.put(fail)

@@ -1,6 +1,7 @@
 """A program's session with a server: one client that owns leases, on connections of its own."""
 
 import asyncio
+import functools
 import json
 import math
 import os
@@ -8,16 +9,15 @@ import socket
 import threading
 import uuid
 from contextlib import contextmanager
-from concurrent.futures import Future
-from typing import Any, Callable, Coroutine, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Collection, Coroutine, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import psycopg
 
-from ._core import Core, Caller, core, fail, log, sessions, run, run_async, settled, submit, task_of
+from ._core import Promise, Work, core, ended, log, run, run_async, run_to_end, sessions, settle, task_of, within
 from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
 from ._hold import RELEASE, RENEW, Hold, Lease, present
-from ._lines import URGENT, Kind, Lines, Request, Server
+from ._lines import URGENT, Kind, Lines, Request
 from ._values import Span, array, conninfo_of, interval, now, seconds, text
 from ._waits import KEEP, Waits
 from ._worker import Worker
@@ -31,26 +31,27 @@ RETRY = 0.2
 Key = Tuple[str, str]
 
 
-def acquire_each(server: Server) -> str:
-    return f"""SELECT {server.schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4,
-        permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)"""
+@functools.lru_cache()
+def acquire_each(*options: Optional[str]) -> Kind:
+    return Kind("""SELECT {}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4,
+        permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)""", True, shared=options)
 
 
 def alone(function: str, more: str = '') -> Kind:
     """A request that goes alone."""
-    return Kind(lambda server: f"""SELECT {server.schema}{function}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
+    return Kind(f"""SELECT {{}}{function}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
         lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb{more})""")
 
 
 ALONE = alone('dlock_acquire', ', permits => $9::integer, keep => $10::interval')
 PATH = alone('dlock_acquire_path')
 ALL = alone('dlock_acquire_all')
-HOLDER = Kind(lambda server: f"""SELECT array_agg(i ORDER BY i), json_agg((SELECT owner FROM {server.schema}dlock_lease(n) LIMIT 1) ORDER BY i)
+HOLDER = Kind("""SELECT array_agg(i ORDER BY i), json_agg((SELECT owner FROM {}dlock_lease(n) LIMIT 1) ORDER BY i)
     FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)""", True)
-ONCE = Kind(lambda server: f'SELECT {server.schema}dlock_once($1, $2::interval)')
+ONCE = Kind('SELECT {}dlock_once($1, $2::interval)')
 
-# What an owner may have been granted.
-UNDO = Kind(lambda server: f"""SELECT array_agg({server.schema}dlock_release(n, o) ORDER BY i)
+# What an owner has been granted.
+FIND = Kind("""SELECT array_agg((SELECT l.token FROM {}dlock_lease(n) AS l WHERE l.owner = o LIMIT 1) ORDER BY i)
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
 
 
@@ -59,12 +60,6 @@ def count(counts: Dict[Key, int], key: Key, more: int) -> None:
     counts[key] = counts.get(key, 0) + more
     if not counts[key]:
         del counts[key]
-
-
-async def all_of(works: 'Set[asyncio.Task[Any]]') -> None:
-    """Wait for their ends, whatever these are."""
-    if works:
-        await asyncio.wait(set(works))
 
 
 class Options(NamedTuple):
@@ -107,18 +102,17 @@ class Want:
         self.patient = options.wait > 0
         self.keys = [(name, self.owner) for name in names]
         self.place = self.keys[0]
-        self.outcome: 'Future[Lease]' = Future()    # for whoever waits
+        self.outcome: Promise[Lease] = Promise()    # for whoever waits
         self.gone = False
         self.got: Optional[Tuple[Optional[str], float]] = None      # a turn: its token, or None if there will never be one
-        self.go: 'Optional[asyncio.Future[None]]' = None            # ends the wait for it
+        self.go: Optional[Promise[None]] = None     # ends the wait for it
         self.asked: Optional[Request] = None
         self.in_doubt = False
 
     def ask(self, lines: Lines, keep: float, reentry: str) -> Request:
         o = self.options
         if self.kind == 'lock' and o.payload is None:
-            shared = interval(o.ttl), o.mode, o.permits, reentry, o.lock_delay, o.min_hold, interval(keep)
-            return lines.request(Kind(acquire_each, True, shared=shared), self.place)
+            return lines.request(acquire_each(interval(o.ttl), o.mode, o.permits, reentry, o.lock_delay, o.min_hold, interval(keep)), self.place)
         row = [array(self.names) if self.kind == 'all' else self.names[0], self.owner, interval(o.ttl), o.mode, reentry, o.lock_delay, o.min_hold, o.payload]
         if self.kind == 'lock':
             return lines.request(ALONE, [*row, o.permits, interval(keep)])
@@ -138,16 +132,18 @@ class Block:
     def _want(self) -> Want:
         return Want(self._session, *self._request)
 
-    def _acquiring(self) -> Tuple[Coroutine[Any, Any, Lease], Callable[[Lease], Any], Callable[[], Any], 'Future[Lease]']:
+    def _acquiring(self) -> Tuple[Coroutine[Any, Any, Lease], Callable[[Lease], Any], Callable[[], Any], Promise[Lease]]:
         want = self._want()
         return self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want), want.outcome
 
     def acquire(self) -> Lease:
         """To be released by the caller."""
-        return run(*self._acquiring())
+        lease: Lease = run(*self._acquiring())
+        return lease
 
     async def aacquire(self) -> Lease:
-        return await run_async(*self._acquiring())
+        lease: Lease = await run_async(*self._acquiring())
+        return lease
 
     def _enter(self) -> None:
         if self._entered:
@@ -171,7 +167,7 @@ class Block:
 
     def __exit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
         task_of.set(self._around)
-        self._lease._released().result()
+        run(self._lease._until_released())
         self._outcome(failure)
 
     async def __aenter__(self) -> Lease:
@@ -193,7 +189,7 @@ class Block:
     async def __aexit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
         self._left = True
         task_of.set(self._around)
-        cancelled = await settled(self._lease._released())
+        cancelled = await settle(self._lease._until_released())
         work = asyncio.current_task()
         if self._cancelled:
             # Take our cancel back.  If somebody else has cancelled the task, too, that goes on.
@@ -219,17 +215,15 @@ class Session:
         """At first, and again in a forked child, which has another client."""
         own = '/' + uuid.uuid4().hex[:12]
         self.client = f'{socket.gethostname()[:50]}/{os.getpid()}{own}' if self._named is None else self._named + own if forked else self._named
-        self._lines = Lines(self._conninfo, lambda: self._margin)
+        self._lines = Lines(self._conninfo)
         self._waits = Waits(self)
         self._holds: Set[Hold] = set()              # to be renewed
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
         self._wanted: Dict[Key, int] = {}           # the same of requests
-        self._wants: Dict[Want, Any] = {}           # requests, and what asks for them
-        self._releasing: Set[Any] = set()           # what releases leases
-        self._looking: Set[Any] = set()             # what looks for holders
-        self._margin = math.inf                     # the smallest one of them
-        self._timer: Optional[asyncio.TimerHandle] = None   # for the next renewal
-        self._timer_at = math.inf
+        self._wants: Dict[Want, Promise[None]] = {} # requests, and their ends
+        self._undoing: Dict[Key, List[Want]] = {}   # what is being undone, and the requests that wait for its end
+        self._releasing: Set[Lease] = set()
+        self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
         self._tasks = 0
         self._counting = threading.Lock()
@@ -286,10 +280,12 @@ class Session:
 
     def once(self, name: str, every: Span) -> Optional[int]:
         """The token, if this is the first call in this time slot; or None."""
-        return run(self._once(name, every))
+        token: Optional[int] = run(self._once(name, every))
+        return token
 
     async def aonce(self, name: str, every: Span) -> Optional[int]:
-        return await run_async(self._once(name, every))
+        token: Optional[int] = await run_async(self._once(name, every))
+        return token
 
     def elect(self, name: str, *, gained: Optional[Callable[[Lease], Any]] = None,
               lost: Optional[Callable[[Lease, Optional[LeaseError]], Any]] = None, **options: Any) -> Election:
@@ -311,11 +307,10 @@ class Session:
 
     def close(self) -> None:
         """End waits, give back all, and close the connections.  Elections and workers come to their ends first."""
-        submit(self._close()).result()
+        run(self._close())
 
     async def aclose(self) -> None:
-        if await settled(submit(self._close())):
-            raise asyncio.CancelledError
+        await run_to_end(self._close())
 
     # ---- requests ----
 
@@ -345,22 +340,26 @@ class Session:
 
     async def _acquire(self, want: Want) -> Lease:
         self._check()
-        self._wants[want] = asyncio.current_task()
-        for key in want.keys:
-            count(self._wanted, key, 1)
+        end = self._wants[want] = Promise()
         try:
-            return await self._ask(want)
-        except BaseException:
-            if want.in_doubt:
-                await self._undo(want)
-            raise
-        finally:
+            await self._after_undo(want)
             for key in want.keys:
-                count(self._wanted, key, -1)
+                count(self._wanted, key, 1)
+            try:
+                return await self._ask(want)
+            except BaseException:
+                if want.in_doubt and self._is_alone(want):
+                    await self._undo(want.keys)
+                raise
+            finally:
+                for key in want.keys:
+                    count(self._wanted, key, -1)
+                self._waits.forget(want)
+                if want.got and want.got[0]:
+                    self._decline(want.names[0], want.got[0])
+        finally:
             del self._wants[want]
-            self._waits.forget(want)
-            if want.got and want.got[0]:
-                self._decline(want.names[0], want.got[0])
+            end.set()
 
     async def _ask(self, want: Want) -> Lease:
         """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
@@ -381,9 +380,10 @@ class Session:
                 if want.kind == 'lock' and not last:
                     self._waits.expect(want)
                 want.in_doubt = False
-                reentry = 'return' if in_doubt and self._is_alone(want) else want.options.reentry
+                # It may have been granted the lock since it asked before.
+                reentry = 'return' if want.asked and self._is_alone(want) else want.options.reentry
                 want.asked = want.ask(self._lines, 0 if last else KEEP, reentry)
-                answer = await want.asked.future
+                answer = await want.asked
                 if answer.value is not None:
                     tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
                     return self._grant(want, tokens, answer.sent)
@@ -407,7 +407,7 @@ class Session:
                     limit = now() + DOUBT_WITHIN
                 if want.gone or (last and now() >= limit):
                     raise
-                await asyncio.sleep(RETRY if last else max(min(RETRY, want.until - now()), 0))
+                await core().sleep(RETRY if last else min(RETRY, want.until - now()))
 
     def _grant(self, want: Want, tokens: List[str], sent: float) -> Lease:
         return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
@@ -417,7 +417,7 @@ class Session:
         parts = want.names[0].split('/')
         names = ['/'.join(parts[:i + 1]) for i in range(len(parts))] if want.kind == 'path' else want.names
         try:
-            answers = await asyncio.gather(*[self._lines.ask(HOLDER, (name,)) for name in names])
+            answers = [await request for request in [self._lines.request(HOLDER, (name,)) for name in names]]
         except (LeaseError, psycopg.Error):
             return None
         return next((str(answer.rows[0][1]) for answer in answers if answer.rows[0][1]), None)
@@ -431,15 +431,36 @@ class Session:
             raise LeaseLost(f'the lease on "{want.label}" was lost at once')
         return renewed.sent
 
-    async def _undo(self, want: Want) -> None:
-        """End what a request in doubt may have been granted."""
+    async def _undo(self, keys: Collection[Key]) -> None:
+        """End what owners may have been granted.  It is released by its token, so one that is executed late ends nothing else;
+        and no request of theirs is sent meanwhile, so what is found is not newer."""
+        async def end() -> None:
+            while now() < until:
+                try:
+                    found = [await request for request in [self._lines.request(FIND, key, until) for key in keys]]
+                    if now() < until:
+                        for request in [self._lines.request(RELEASE, (key[0], answer.value)) for key, answer in zip(keys, found) if answer.value]:
+                            await request
+                    return
+                except Exception:
+                    await core().sleep(0.1)
         until = now() + DOUBT_WITHIN
-        while now() < until and self._is_alone(want):
-            try:
-                await asyncio.gather(*[self._lines.ask(UNDO, key, until) for key in want.keys])
-                return
-            except Exception:
-                await asyncio.sleep(0.1)
+        for key in keys:
+            self._undoing.setdefault(key, [])
+        await within(Work(end()), DOUBT_WITHIN)
+        for key in keys:
+            for want in self._undoing.pop(key, []):
+                self._waits.end(want)
+
+    async def _after_undo(self, want: Want) -> None:
+        """Wait until nothing is being undone that it might be granted, or it is given up."""
+        for key in want.keys:
+            while key in self._undoing and not want.gone:
+                want.go = Promise()
+                self._undoing[key].append(want)
+                await want.go
+        if want.gone:
+            raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""
@@ -448,7 +469,7 @@ class Session:
     def _decline(self, name: str, token: str) -> None:
         """Release a turn that was not taken, if the server is there."""
         if not any(hold.token == int(token) for hold in self._holds):
-            self._lines.request(RELEASE, (name, token)).future.add_done_callback(lambda future: future.cancelled() or future.exception())
+            self._lines.request(RELEASE, (name, token))
 
     async def _once(self, name: str, every: Span) -> Optional[int]:
         self._check()
@@ -457,18 +478,23 @@ class Session:
 
     async def _close(self) -> None:
         self._closed = True
-        ends = {asyncio.ensure_future(what._stop()) for what in list(self._closing)}
-        await asyncio.sleep(0)      # they give up what they wait for by themselves
-        for want in list(self._wants):
+        ends = [Work(what._stop()) for what in list(self._closing)]     # they give up what they wait for by themselves
+        places = list(self._waits.places)
+        wants = list(self._wants.items())
+        for want, _ in wants:
+            want.outcome.set(None, SessionClosed())
             self._give_up(want)
-            fail(want.outcome, SessionClosed())
-        for looking in self._looking:
-            looking.cancel()
-        await all_of({*ends, *self._wants.values()})
-        await asyncio.gather(*[asyncio.wrap_future(hold._released()) for hold in list(self._holds) if isinstance(hold, Lease)])
-        await all_of(self._releasing)
+        for watch in list(self._looking):
+            watch._end()
+        await ended([*ends, *[end for _, end in wants]])
+        for lease in [hold for hold in self._holds if isinstance(hold, Lease)]:
+            lease._stop(SessionClosed())
+            lease._released()
+        await ended([lease._released() for lease in list(self._releasing)])
         if self._waits.taker:
-            self._waits.taker.drop()
+            self._waits.taker.cut()
+        if places:
+            await self._undo(places)    # a turn may have come that nobody has heard of
         self._lines.close()
 
     # ---- what is held ----
@@ -479,31 +505,24 @@ class Session:
 
     def _keep(self, hold: Hold) -> None:
         self._holds.add(hold)
-        self._margin = min(self._margin, hold._margin)
+        self._lines.urgent_within = min(self._lines.urgent_within, hold._margin)
         core().keep(hold)
-        self._arm(hold._renew_at)
+        core().arm(hold._renew_at, self)
 
     def _forget(self, hold: Hold) -> None:
         self._holds.discard(hold)
 
-    def _arm(self, at: float) -> None:
-        if at < self._timer_at:
-            if self._timer:
-                self._timer.cancel()
-            self._timer_at = at
-            self._timer = asyncio.get_running_loop().call_later(max(min(at - now(), 1.0), 0), self._tick)
-
-    def _tick(self) -> None:
-        """Renew what is due, or soon will be."""
-        loop, at = asyncio.get_running_loop(), now()
-        self._timer_at = math.inf
-        holds = [hold for hold in self._holds if not hold.lost]
-        self._margin = min([hold._margin for hold in holds], default=math.inf)
+    def tick(self) -> float:
+        """Renew what is due, or soon will be, and end waits."""
+        at, holds = now(), [hold for hold in self._holds if not hold.lost]
+        self._lines.urgent_within = min([hold._margin for hold in holds], default=math.inf)
         for hold in holds:
             if hold._renew_at <= at + hold._every / 2:
                 hold._renew_at = math.inf
-                hold._renewing = loop.create_task(hold._renew())
-        self._arm(min([hold._renew_at for hold in holds], default=math.inf))
+                Work(hold._renew())
+        for want in [want for want in self._wants if want.until <= at]:
+            self._waits.end(want)
+        return min([*[hold._renew_at for hold in holds], *[want.until for want in self._wants if want.until > at]], default=math.inf)
 
     def _told(self, error: Optional[BaseException]) -> None:
         """Renewals fail, or go on."""

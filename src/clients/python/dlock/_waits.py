@@ -1,4 +1,4 @@
-"""Waiting for locks, whatever the number of those who wait; in the loop of the core.
+"""Waiting for locks, whatever the number of those who wait; under the lock.
 
 The loop of a request is in _session.py: it asks, waits here for its turn, and asks again.  A request for one
 lock keeps its place in the queue of the lock, and one connection, there only while something waits, takes
@@ -7,9 +7,9 @@ ask again.  Requests for paths and several locks have no places: they ask again,
 moments, in intervals that grow, and when a lease of this session has gone.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
+from ._core import Promise, Work, core
 from ._lines import Kind, Lines
 from ._values import interval, now
 
@@ -24,7 +24,7 @@ LONGEST = 0.5
 KEEP = 10.0
 TAKE = 5.0
 
-TAKE_TURNS = Kind(lambda server: f'SELECT name, owner, token FROM {server.schema}dlock_take($1, $2::interval, $3::interval)', within=TAKE + 10)
+TAKE_TURNS = Kind('SELECT name, owner, token FROM {}dlock_take($1, $2::interval, $3::interval)', within=TAKE + 10)
 
 
 class Waits:
@@ -32,10 +32,10 @@ class Waits:
         self.session = session
         self.places: Dict[Tuple[str, str], List['Want']] = {}   # by name and owner
         self.taker: Optional[Lines] = None                      # the connection that takes turns
-        self.taking: 'Optional[asyncio.Task[None]]' = None
+        self.taking = False
         self.others: List['Want'] = []                          # those that have no places
         self.delay = SHORTEST
-        self.timer: Optional[asyncio.TimerHandle] = None
+        self.sleeping = False
 
     def expect(self, want: 'Want') -> None:
         """A place is about to be asked for: a turn may come before the answer."""
@@ -53,30 +53,29 @@ class Waits:
 
     async def turn(self, want: 'Want') -> None:
         """Wait for a grant, want.got; or until it is time to ask again."""
-        loop = asyncio.get_running_loop()
-        want.go = loop.create_future()
-        limit = loop.call_later(max(min(want.until - now(), 1e6), 0), self.end, want)
+        want.go = Promise()
         if want.got is not None or want.gone or want.in_doubt:
-            self.end(want)
-        elif want.kind == 'lock':
+            return
+        core().arm(want.until, self.session)
+        if want.kind == 'lock':
             if not self.taking:
-                self.taking = loop.create_task(self.take())
+                self.taking = True
+                Work(self.take())
+            await want.go
         else:
             if want not in self.others:
                 self.delay = SHORTEST
             self.others.append(want)
-            self.timer = self.timer or loop.call_later(self.delay, self.again, False)
-        try:
+            if not self.sleeping:
+                self.sleeping = True
+                core().sleep(self.delay).then(lambda: self.again(False))
             await want.go
-        finally:
-            limit.cancel()
-            if want in self.others:
-                self.others.remove(want)
+            self.others.remove(want)
 
     def end(self, want: 'Want') -> None:
         """It does not wait any longer."""
-        if want.go and not want.go.done():
-            want.go.set_result(None)
+        if want.go:
+            want.go.set()
 
     async def take(self) -> None:
         self.taker = Lines(self.session._conninfo, only=True)
@@ -89,31 +88,31 @@ class Waits:
                 if sent - last > KEEP / 2:
                     self.all_again()
             except Exception:
-                await asyncio.sleep(LONGEST)
+                await core().sleep(LONGEST)
                 self.all_again()
             last = now()
-        self.taking = None
+        self.taking = False
         self.taker.close()
 
     def taken(self, place: Tuple[str, str], token: Optional[str], sent: float) -> None:
         wants = self.places.get(place, [])
         if wants:
             wants[0].got = (token, sent)
-            for want in wants:
+            for want in list(wants):
                 self.end(want)
         elif token:
             self.session._decline(place[0], token)
 
     def all_again(self) -> None:
         for wants in list(self.places.values()):
-            for want in wants:
+            for want in list(wants):
                 want.in_doubt = True
                 self.end(want)
 
     def again(self, released: bool = True) -> None:
         """A lease of this session has ended, or time is up."""
         if not released:
-            self.timer = None
+            self.sleeping = False
             self.delay = min(2 * self.delay, LONGEST)
-        for want in self.others:
+        for want in list(self.others):
             self.end(want)

@@ -1,10 +1,9 @@
 """Tasks of a queue, worked on so many at a time."""
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
 
-from ._core import Call, Caller, LoopClosed, core, log, settled
+from ._core import Call, Caller, LoopClosed, Promise, Work, core, log, run, run_to_end, within
 from ._errors import LeaseLost, ServerUnreachable
 from ._follow import Loop
 from ._hold import Hold
@@ -21,13 +20,13 @@ WAIT = 1.0
 RETRY = 0.5
 LONGEST_RETRY = 10.0
 
-CAPTURE = Kind(lambda server: f"""SELECT key, token, payload, priority, attempts, from_state
-    FROM {server.schema}dlock_task_capture($1, count => $2::integer, from_states => $3::text[], to_state => $4, owner => $5, ttl => $6::interval,
+CAPTURE = Kind("""SELECT key, token, payload, priority, attempts, from_state
+    FROM {}dlock_task_capture($1, count => $2::integer, from_states => $3::text[], to_state => $4, owner => $5, ttl => $6::interval,
       on_timeout => $7, wait => $8::interval)""")
 
 
 def each(call: str) -> Kind:
-    return Kind(lambda server: f"""SELECT array_agg({server.schema}dlock_task_{call} ORDER BY i)
+    return Kind(f"""SELECT array_agg({{}}dlock_task_{call} ORDER BY i)
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS e(q, k, t, x, i)""", True, URGENT)
 
 
@@ -89,7 +88,7 @@ class Task(Hold):
             except ServerUnreachable:
                 if now() >= self._deadline:
                     raise
-            await asyncio.sleep(RETRY)
+            await self._core.sleep(RETRY)
 
     async def _run(self, handler: Callable[['Task'], Any]) -> None:
         failure: Optional[BaseException] = None
@@ -126,14 +125,14 @@ class Worker(Loop):
         self._ttl = ttl
         self._caller = Caller(handler)
         self._lines = Lines(session._conninfo, only=True)
-        self._running: 'Set[asyncio.Future[None]]' = set()
+        self._running: Set[Task] = set()
+        self._free: Promise[None] = Promise()       # one has ended since
         self._calls: Set[Call] = set()
         self._stopping = False
         self._grace_is_over = False                 # tasks are to be given back
         owner = f'{session.client}#{queue}'.encode()[:250].decode(errors='ignore')
         self._rest = (None if from_states is None else array(from_states), to_state, owner, interval(ttl), on_timeout, interval(min(WAIT, ttl / 6)))
-        session._closing.add(self)
-        self._done = core().submit(self._work(handler, concurrency))
+        self._begin(self._work(handler, concurrency))
 
     async def _work(self, handler: Callable[[Task], Any], concurrency: int) -> None:
         retry = RETRY
@@ -142,22 +141,23 @@ class Worker(Loop):
                 answer = await self._lines.ask(CAPTURE, (self.queue, str(concurrency - len(self._running)), *self._rest))
             except Exception as error:
                 log.warning('tasks of queue "%s" cannot be captured: %s', self.queue, error)
-                await asyncio.sleep(retry)
+                await core().sleep(retry)
                 retry = min(2 * retry, LONGEST_RETRY)
                 continue
             retry = RETRY
             for row in answer.rows:
-                running = asyncio.ensure_future(self._start(Task(self, row, answer.sent), handler))
-                self._running.add(running)
-                running.add_done_callback(self._running.discard)
+                task = Task(self, row, answer.sent)
+                self._running.add(task)
+                Work(self._start(task, handler))
             if len(self._running) >= concurrency:
-                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                self._free = Promise()
+                await self._free
         if not self._stopping:
             log.error('the worker of queue "%s" ends, as its event loop is closed', self.queue)
-        if self._running:
-            await asyncio.wait(self._running)
+        while self._running:
+            self._free = Promise()
+            await self._free
         self._lines.close()
-        self._session._closing.discard(self)
 
     async def _start(self, task: Task, handler: Callable[[Task], Any]) -> None:
         try:
@@ -166,22 +166,22 @@ class Worker(Loop):
             log.warning('the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
         finally:
             task._end()
+            self._running.discard(task)
+            self._free.set()
 
     async def _stop(self, grace: Optional[float] = None) -> None:
         self._stopping = True
-        done = asyncio.wrap_future(self._done)
         if grace is not None:
-            await asyncio.wait([done], timeout=grace)
+            await within(self._done, grace)
             self._grace_is_over = True
             for call in self._calls:
                 call.cancel()
-        await asyncio.wait([done])
+        await self._done
 
     def stop(self, grace: Optional[Span] = None) -> None:
         """Capture no more, and wait for tasks under way.  After "grace" tell them to end, which those of coroutine
         functions are by a cancel: what ends with an error then is given back as if it had not been captured."""
-        core().submit(self._stop(None if grace is None else seconds(grace, 'grace'))).result()
+        run(self._stop(None if grace is None else seconds(grace, 'grace')))
 
     async def astop(self, grace: Optional[Span] = None) -> None:
-        if await settled(core().submit(self._stop(None if grace is None else seconds(grace, 'grace')))):
-            raise asyncio.CancelledError
+        await run_to_end(self._stop(None if grace is None else seconds(grace, 'grace')))

@@ -6,10 +6,11 @@ heartbeat.  What outlasts leases stands in two tables: which groups there are; a
 as long as their lease is held.  They are made in the schema that tables are created in, unless they are there.
 """
 
-import asyncio
 import contextlib
 import functools
 import hashlib
+import os
+from concurrent.futures import Future
 from typing import Any, Callable, Coroutine, Dict, Iterator, List, Optional, Set, Tuple
 
 import psycopg
@@ -18,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from tooz import coordination, locking, utils
 
 from . import Lease, LeaseError, LeaseRefused, ServerUnreachable, connect
-from ._core import core
+from ._core import Errand, Promise
 from ._lines import Kind, Row
 
 
@@ -43,10 +44,19 @@ def translated() -> Iterator[None]:
 
 
 def soon(work: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-    """What the driver is asked for is done one after the other, in the core."""
+    """What the driver is asked for is done one after the other."""
     @functools.wraps(work)
     def submit(self: 'DlockDriver', *args: Any, **options: Any) -> Any:
-        return coordination.CoordinatorResult(core().submit(self._in_order(work(self, *args, **options))), translated)
+        future: 'Future[Any]' = Future()
+        errand = Errand(self._in_order(work(self, *args, **options)))
+
+        def told() -> None:
+            try:
+                future.set_result(errand.outcome.result())
+            except Exception as error:
+                future.set_exception(error)
+        errand.core.inbox.put(lambda: errand.begin(told))
+        return coordination.CoordinatorResult(future, translated)
     return submit
 
 
@@ -94,17 +104,21 @@ class DlockDriver(coordination.CoordinationDriverCachedRunWatchers):    # type: 
         self._memberships: Dict[bytes, Tuple[str, str]] = {}    # their leases and tokens
         self._leads: Dict[bytes, Lease] = {}
         self._locks: Set[Lock] = set()
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._last: Tuple[int, Promise[None]] = (0, Promise())      # what was asked for before, in this process
 
     async def _in_order(self, work: Coroutine[Any, Any, Any]) -> Any:
-        if self._loop is not asyncio.get_running_loop():    # not yet, or not since a fork
-            self._loop, self._order = asyncio.get_running_loop(), asyncio.Lock()
-        async with self._order:
+        before, this = self._last, (os.getpid(), Promise[None]())
+        self._last = this
+        if before[0] == this[0]:
+            await before[1]
+        try:
             return await work
+        finally:
+            this[1].set()
 
     async def _ask(self, sql: str, *params: Optional[str]) -> List[Row]:
         """{} stands for the schema of dlock's functions."""
-        return (await self._session._lines.ask(Kind(lambda server: sql.format(server.schema)), params)).rows
+        return (await self._session._lines.ask(Kind(sql), params)).rows
 
     _soon = soon(_ask)
 
