@@ -116,7 +116,7 @@ sub test_scenarios
 	if ($nightly && $name ne 'valgrind')
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("c, $name", 'undo', $server, $proxy, @$agent);
+		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(undo overdue);
 	}
 	run_scenarios("c, $name", 'last', $server, $proxy, @$agent);
 	$proxy->stop;

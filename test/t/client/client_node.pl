@@ -27,6 +27,10 @@ client_program($node, 'none');
 my $proxy = scenario_servers($node);
 run_all_scenarios('node', $node, $proxy, @agent);
 run_pooler_scenarios('node', $node, $proxy, @agent);
+{
+	local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
+	run_scenarios('node', $_, $node, $proxy, @agent) foreach 'again', ('undo') x (($ENV{DLOCK_RING} // '') eq 'nightly');
+}
 unlike(slurp_file($node->logfile), qr{prepared statement}, 'behind a pooler no statement is prepared, for it may have none');
 test_types() if $npm;
 {
