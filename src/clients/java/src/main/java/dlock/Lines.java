@@ -93,6 +93,10 @@ final class Lines {
             return rows.get(0)[0];
         }
 
+        boolean isGood() {
+            return error == null;
+        }
+
         boolean isTrue() {
             return error == null && "true".equals(value());
         }

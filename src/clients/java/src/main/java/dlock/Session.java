@@ -29,7 +29,11 @@ import javax.sql.DataSource;
  */
 public final class Session implements AutoCloseable {
     private static final Lines.Kind ONCE = Lines.Kind.alone("SELECT %1$sdlock_once(?, ?::interval)::text");
+    private static final Lines.Kind FIND = Lines.Kind.urgent("find",
+        "SELECT array_agg((SELECT token FROM %1$sdlock_lease(n) WHERE owner = o LIMIT 1) ORDER BY i)::text[]"
+        + " FROM unnest(?::text[], ?::text[]) WITH ORDINALITY AS e(n, o, i)");
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(100);
+    private static final long UNDO_WITHIN = TimeUnit.SECONDS.toNanos(3);
 
     /** Protects this and what belongs to it: holds, wants, places. */
     final Object mutex = new Object();
@@ -42,6 +46,7 @@ public final class Session implements AutoCloseable {
     private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
     private final Set<Want> wants = new HashSet<>();
     private final Map<String, Integer> wanted = new HashMap<>(); // how many requests: by owner and name
+    private final Map<String, List<Runnable>> undoing = new HashMap<>(); // what waits for that: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
     private ScheduledFuture<?> timer; // for the next renewal or deadline
@@ -280,6 +285,43 @@ public final class Session implements AutoCloseable {
         if (held.getOrDefault(placeOf(owner, name), List.of()).stream().noneMatch(lease -> lease.has(name, token))) {
             lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
         }
+    }
+
+    /**
+     * End what an owner may hold without having heard of it. It is found first, and released by its token: whenever
+     * the server gets to do that, it ends nothing that is granted later. The result says when that is done, or in vain.
+     */
+    CompletableFuture<Void> undo(String owner, String name) {
+        String key = placeOf(owner, name);
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        List<Runnable> waiting = new ArrayList<>();
+        long until = Background.after(UNDO_WITHIN);
+        Runnable end = () -> {
+            if (done.complete(null)) {
+                undoing.remove(key);
+                waiting.forEach(Runnable::run);
+            }
+        };
+        undoing.put(key, waiting);
+        Background.at(until, () -> {
+            synchronized (mutex) {
+                end.run();
+            }
+        });
+        insist(FIND, until, Lines.Answer::isGood, found -> {
+            if (found == null || found.value() == null) {
+                end.run();
+            } else {
+                insist(Lease.RELEASE, until, Lines.Answer::isGood, released -> end.run(), name, found.value());
+            }
+        }, name, owner);
+        return done;
+    }
+
+    /** Is what this owner may hold on the lock being undone? Then that is called afterwards. */
+    boolean awaitUndo(String key, Runnable then) {
+        List<Runnable> waiting = undoing.get(key);
+        return waiting != null && waiting.add(then);
     }
 
     void keep(Hold hold) {

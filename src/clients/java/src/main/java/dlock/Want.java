@@ -18,13 +18,12 @@ import java.util.stream.Collectors;
  * up. No thread goes with it: each step is taken by whoever has what it waited for.
  *
  * <p>It is in doubt if it may have been granted what it has not heard of: an answer was lost, or perhaps a
- * turn was. Then it asks for just that; and if it is given up, that is undone.
+ * turn was. Then it asks for just that; and if it is given up, that is undone, which other requests of
+ * its owner for the same lock wait for.
  *
  * <p>All is protected by the session's mutex. Methods are called with that held, unless they say otherwise.
  */
 final class Want {
-    private static final Lines.Kind UNDO = Lines.Kind.urgent("undo",
-        "SELECT array_agg(%1$sdlock_release(n, o) ORDER BY i)::text[] FROM unnest(?::text[], ?::text[]) WITH ORDINALITY AS e(n, o, i)");
     private static final Lines.Kind HOLDER = new Lines.Kind("holder", false, 0,
         "SELECT array_agg((SELECT owner FROM %1$sdlock_lease(n) LIMIT 1) ORDER BY i)::text[]"
         + " FROM unnest(?::text[]) WITH ORDINALITY AS e(n, i)");
@@ -40,8 +39,8 @@ final class Want {
     private static final Lines.Kind PATH = Lines.Kind.alone("SELECT %1$sdlock_acquire_path(?" + ARGUMENTS + ")::text");
 
     /**
-     * How long a request whose answer is not known is sent again, or tried to be undone, after it was to end; and how
-     * soon one is sent again to a server that is away.
+     * How long a request whose answer is not known is sent again, after it was to end; and how soon one is sent
+     * again to a server that is away.
      */
     private static final long DOUBT_WITHIN = TimeUnit.SECONDS.toNanos(3);
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(200);
@@ -114,11 +113,17 @@ final class Want {
     void start() {
         synchronized (session.mutex) {
             session.begin(this);
-            if (waits && "deny".equals(reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
-                fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
-            } else {
-                ask();
-            }
+            begin();
+        }
+    }
+
+    private void begin() {
+        if (keys.stream().anyMatch(key -> session.awaitUndo(key, this::begin))) {
+            return;
+        } else if (waits && "deny".equals(reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
+            fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
+        } else {
+            ask();
         }
     }
 
@@ -160,7 +165,7 @@ final class Want {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
-        String entering = doubted && session.isAlone(this) ? "return" : reentry;
+        String entering = (doubted || placed) && session.isAlone(this) ? "return" : reentry;
         if (place != null && payload == null) {
             String[] shared = {spans.get(0), mode, permits, entering, spans.get(1), spans.get(2), keep};
             Lines.Kind kind = new Lines.Kind("acquire " + Arrays.toString(shared), false, 0, MANY, shared);
@@ -326,16 +331,11 @@ final class Want {
         }
     }
 
-    /** What it may have been granted all the same is ended before that is told, for then the task may ask again. */
+    /** What it may have been granted all the same is ended before that is told. */
     private void fail(Throwable why) {
-        long end = Background.after(DOUBT_WITHIN);
-        List<CompletableFuture<Void>> undone = new ArrayList<>();
-        for (String name : inDoubt && session.isAlone(this) ? names : List.<String>of()) {
-            CompletableFuture<Void> done = new CompletableFuture<>();
-            undone.add(done);
-            session.insist(UNDO, end, answer -> answer.error() == null || !session.isAlone(this), answer -> done.complete(null), name, owner);
-        }
-        CompletableFuture.allOf(undone.toArray(CompletableFuture<?>[]::new)).thenRun(() -> {
+        CompletableFuture<?>[] undone = (inDoubt && session.isAlone(this) ? names : List.<String>of()).stream()
+            .map(name -> session.undo(owner, name)).toArray(CompletableFuture<?>[]::new);
+        CompletableFuture.allOf(undone).thenRun(() -> {
             close();
             granted.completeExceptionally(why);
             ended.complete(null);

@@ -121,7 +121,7 @@ final class FakeServer {
             return result("s.", " dlock_acquire_each dlock_renew_each dlock_release_each dlock_take ", "db", "name");
         } else if (sql.contains("set_config")) {
             return result("name");
-        } else if (sql.contains("dlock_lease(")) {
+        } else if (sql.contains("SELECT owner FROM s.dlock_lease(")) {
             String[] gone = new String[((String[]) parameters.get(1)).length];
             return result((Object) gone);
         }
