@@ -12,9 +12,9 @@ import java.util.concurrent.TimeUnit;
 
 /** A lease on a lock, or on several. Its transactions present the tokens. */
 public final class Lease extends Hold implements AutoCloseable {
-    static final Lines.Kind RENEW = Lines.Kind.urgent("renew", "SELECT %1$sdlock_renew_each(?::text[], ?::text[]::bigint[])::text[]");
-    static final Lines.Kind RELEASE = Lines.Kind.urgent("release", "SELECT %1$sdlock_release_each(?::text[], ?::text[]::bigint[])::text[]");
-    private static final Lines.Kind RENEW_FOR = Lines.Kind.urgent("renew for",
+    static final Lines.Kind RENEW = Lines.Kind.urgent("SELECT %1$sdlock_renew_each(?::text[], ?::text[]::bigint[])::text[]");
+    static final Lines.Kind RELEASE = Lines.Kind.urgent("SELECT %1$sdlock_release_each(?::text[], ?::text[]::bigint[])::text[]");
+    private static final Lines.Kind RENEW_FOR = Lines.Kind.urgent(
         "SELECT array_agg(%1$sdlock_renew_token(n, t, l) ORDER BY i)::text[]"
         + " FROM unnest(?::text[], ?::text[]::bigint[], ?::text[]::interval[]) WITH ORDINALITY AS e(n, t, l, i)");
 
@@ -37,7 +37,7 @@ public final class Lease extends Hold implements AutoCloseable {
     private boolean closed;
 
     Lease(Want want, Map<String, Long> tokens, long sent) {
-        super(want.session, "the lease on \"" + want.label + "\"", RENEW, rows(tokens), want.ttl, sent);
+        super(want.session, "the lease on \"" + want.label + "\"", RENEW, rows(tokens), want.request.ttl, sent);
         name = want.label;
         task = want.task;
         owner = want.owner;
@@ -162,8 +162,11 @@ public final class Lease extends Hold implements AutoCloseable {
             again = closed;
             closed = true;
         }
-        CompletableFuture<Void> done = giveBack();
-        calm();
+        CompletableFuture<Void> done = Lines.drive(() -> {
+            CompletableFuture<Void> end = giveBack();
+            calm();
+            return end;
+        });
         Background.patiently(done, Background.FOREVER);
         awaitTold(GIVE_BACK_WITHIN);
         synchronized (mutex) {

@@ -14,7 +14,6 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Predicate;
@@ -28,8 +27,8 @@ import javax.sql.DataSource;
  * <p>Connections come from the source. If it is a pool, it must have room for them beside the work.
  */
 public final class Session implements AutoCloseable {
-    private static final Lines.Kind ONCE = Lines.Kind.alone("SELECT %1$sdlock_once(?, ?::interval)::text");
-    private static final Lines.Kind FIND = Lines.Kind.urgent("find",
+    private static final Lines.Kind ONCE = Lines.Kind.alone("SELECT %1$sdlock_once(?, ?::interval)::text", Lines.ANSWER_WITHIN);
+    private static final Lines.Kind FIND = Lines.Kind.urgent(
         "SELECT array_agg((SELECT token FROM %1$sdlock_lease(n) WHERE owner = o LIMIT 1) ORDER BY i)::text[]"
         + " FROM unnest(?::text[], ?::text[]) WITH ORDINALITY AS e(n, o, i)");
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(100);
@@ -49,8 +48,7 @@ public final class Session implements AutoCloseable {
     private final Map<String, List<Runnable>> undoing = new HashMap<>(); // what waits for that: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
-    private ScheduledFuture<?> timer; // for the next renewal or deadline
-    private long timerAt = Background.FOREVER;
+    private final Background.Alarm alarm = new Background.Alarm(this::tick); // for the next renewal or deadline
     private boolean inTrouble; // do renewals fail?
     private boolean closed;
 
@@ -333,19 +331,13 @@ public final class Session implements AutoCloseable {
     void forget(Hold hold) {
         holds.remove(hold);
         if (holds.isEmpty()) {
-            Background.cancel(timer);
-            timerAt = Background.FOREVER;
             margin = Background.FOREVER;
         }
     }
 
-    /** Set the timer, if it is not to go off earlier. */
+    /** Something will be to be done at this moment. */
     void arm(long moment) {
-        if (moment < timerAt && !holds.isEmpty()) {
-            Background.cancel(timer);
-            timerAt = moment;
-            timer = Background.at(moment, this::tick);
-        }
+        alarm.set(moment);
     }
 
     /** Stop what is late, and renew what is due, or soon will be. */
@@ -354,7 +346,6 @@ public final class Session implements AutoCloseable {
             long now = Background.now();
             long smallest = Background.FOREVER;
             long next = Background.FOREVER;
-            timerAt = Background.FOREVER;
             for (Hold hold : List.copyOf(holds)) {
                 if (hold.reason() == null) {
                     hold.renewBy(now + hold.every / 2);

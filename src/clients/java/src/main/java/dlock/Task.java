@@ -10,10 +10,10 @@ import java.util.concurrent.TimeUnit;
 
 /** A task of a queue, captured by a worker. A transaction of the task finishes it. */
 public final class Task extends Hold {
-    private static final Lines.Kind RENEW = kind("renew", "renew(q, k, t)");
-    static final Lines.Kind FINISH = kind("finish", "finish(q, k, t, state => x)");
-    static final Lines.Kind FAIL = kind("fail", "fail(q, k, t, error => x)");
-    static final Lines.Kind RELEASE = kind("release", "release(q, k, t)");
+    private static final Lines.Kind RENEW = kind("renew(q, k, t)");
+    static final Lines.Kind FINISH = kind("finish(q, k, t, state => x)");
+    static final Lines.Kind FAIL = kind("fail(q, k, t, error => x)");
+    static final Lines.Kind RELEASE = kind("release(q, k, t)");
     private static final String FINISH_ONE = "SELECT %1$sdlock_task_finish(?, ?, ?::bigint, state => ?)";
 
     /** After errors; and how much longer to go on than the task lasts. */
@@ -45,8 +45,8 @@ public final class Task extends Hold {
         fromState = row[5];
     }
 
-    private static Lines.Kind kind(String key, String call) {
-        return Lines.Kind.urgent("task " + key, "SELECT array_agg(%1$sdlock_task_" + call + " ORDER BY i)::text[]"
+    private static Lines.Kind kind(String call) {
+        return Lines.Kind.urgent("SELECT array_agg(%1$sdlock_task_" + call + " ORDER BY i)::text[]"
             + " FROM unnest(?::text[], ?::text[], ?::text[]::bigint[], ?::text[]) WITH ORDINALITY AS e(q, k, t, x, i)");
     }
 

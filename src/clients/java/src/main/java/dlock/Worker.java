@@ -21,10 +21,10 @@ public final class Worker implements AutoCloseable {
         void handle(Task task) throws Exception;
     }
 
-    private static final Lines.Kind CAPTURE = new Lines.Kind(null, false, 0,
+    private static final Lines.Kind CAPTURE = Lines.Kind.alone(
         "SELECT key, token::text, payload::text, priority::text, attempts::text, from_state"
         + " FROM %1$sdlock_task_capture(?, count => ?::integer, from_states => ?::text[], to_state => ?, owner => ?, ttl => ?::interval,"
-        + " on_timeout => ?, wait => ?::interval)");
+        + " on_timeout => ?, wait => ?::interval)", Lines.ANSWER_WITHIN);
     private static final int MOST = 1000;
 
     /** How long a capture waits for tasks; so long, it holds a snapshot, and the end waits for it. */
