@@ -37,7 +37,7 @@ public final class Lease extends Hold implements AutoCloseable {
     private boolean closed;
 
     Lease(Want want, Map<String, Long> tokens, long sent) {
-        super(want.session, "the lease on \"" + want.label + "\"", RENEW, rows(tokens), want.request.ttl, sent);
+        super(want.session, "the lease on \"" + want.label + "\"", RENEW, rows(tokens), want.request.ttl, want.request.byHand, sent);
         name = want.label;
         task = want.task;
         owner = want.owner;
@@ -78,10 +78,6 @@ public final class Lease extends Hold implements AutoCloseable {
         return token.equals(String.valueOf(tokens.get(lock)));
     }
 
-    boolean isReleased() {
-        return isOver();
-    }
-
     /** Present the tokens in a transaction that somebody else has begun. Check the lease before the commit. */
     public void present(Connection connection) throws SQLException {
         session.present(connection, this);
@@ -109,15 +105,15 @@ public final class Lease extends Hold implements AutoCloseable {
      * @throws ServerUnreachable the server does not answer
      */
     public boolean renew(Duration ttl) throws SQLException, InterruptedException {
-        if (!isByHand()) {
-            throw new IllegalStateException(what() + " is renewed in the background");
+        if (!byHand) {
+            throw new IllegalStateException(what + " is renewed in the background");
         }
         long span = Background.nanos(ttl);
         long oldest = Background.FOREVER;
         for (Map.Entry<String, Long> one : tokens.entrySet()) {
             Lines.Answer answer = session.ask(RENEW_FOR, one.getKey(), Long.toString(one.getValue()), Background.interval(span));
             if (!answer.isTrue()) {
-                lostByHand();
+                renewedByHand(0);
                 return false;
             }
             oldest = Math.min(oldest, answer.sent());
@@ -210,8 +206,8 @@ public final class Lease extends Hold implements AutoCloseable {
         }, answer -> {
             boolean heard = answer != null && answer.error() == null;
             boolean lost = heard ? !answer.isTrue() && !doubt[0] : left() == 0;
-            if (lost && !late) {
-                lostUnnoticed();
+            if (lost && !late && error == null) {
+                error = new LeaseLost(what + " was lost before the work had ended", null);
             }
             done.complete(null);
         }, lock, token);

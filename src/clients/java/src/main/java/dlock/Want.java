@@ -302,9 +302,7 @@ final class Want {
         }
         Lease lease = new Lease(this, all, sent);
         session.add(lease);
-        if (request.byHand) {
-            lease.beginByHand();
-        } else {
+        if (!request.byHand) {
             lease.begin(thread, request.onLost == null ? null : () -> request.onLost.accept(lease));
         }
         close();

@@ -193,7 +193,7 @@ public final class Worker implements AutoCloseable {
 
     /** Is this called by a handler, which cannot wait for itself? */
     private synchronized boolean isHandler() {
-        return running.stream().anyMatch(Hold::isWork);
+        return running.stream().anyMatch(task -> task.worker == Thread.currentThread());
     }
 
     /** The same without a limit. */

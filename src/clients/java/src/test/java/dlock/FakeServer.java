@@ -30,6 +30,7 @@ final class FakeServer {
     static final class Asked {
         final String what;
         final Map<Integer, Object> parameters;
+        final Thread thread = Thread.currentThread();
         private final CompletableFuture<String> reply = new CompletableFuture<>();
 
         Asked(String what, Map<Integer, Object> parameters) {

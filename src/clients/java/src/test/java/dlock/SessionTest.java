@@ -186,6 +186,25 @@ final class SessionTest {
         server.none();
     }
 
+    /** A thread makes the statement that it waits for itself, if there is a connection; not if it is interrupted. */
+    void testOwnThread() throws Exception {
+        for (boolean interrupted : new boolean[] {false, true}) {
+            Lease lease = held("a");
+            awaitIdle();
+            Thread thread = new Thread(() -> {
+                if (interrupted) {
+                    Thread.currentThread().interrupt();
+                }
+                lease.close();
+            });
+            thread.start();
+            FakeServer.Asked release = server.next("release_each", "a");
+            expect((release.thread == thread) != interrupted, release.thread);
+            release.answer("true");
+            thread.join();
+        }
+    }
+
     // ---- what is in doubt ----
 
     /** The answer to this request is an error: how it was asked. */
