@@ -43,6 +43,7 @@ public abstract sealed class Hold permits Lease, Task {
     final boolean byHand; // renewed by the program, or not at all
     private int missing; // answers to a renewal
     private long oldest; // of these answers
+    private Throwable failure; // the same
     private Throwable trouble; // why it was not renewed
     LeaseException error; // why it is not held any more
     private boolean over; // the work has ended
@@ -248,7 +249,7 @@ public abstract sealed class Hold permits Lease, Task {
         }
         missing = rows.size();
         oldest = Background.FOREVER;
-        trouble = null;
+        failure = null;
         rows.forEach(row -> session.lines.submit(renewal, Lines.ANSWER_WITHIN, this::renewed, row));
     }
 
@@ -257,12 +258,13 @@ public abstract sealed class Hold permits Lease, Task {
         synchronized (mutex) {
             missing--;
             if (!answer.isGood()) {
-                trouble = answer.error();
+                failure = answer.error();
             } else if (answer.isTrue()) {
                 oldest = Math.min(oldest, answer.sent());
             } else {
                 stop(new LeaseLost(what + " is lost", null));
             }
+            trouble = failure;
             if (missing > 0 || error != null || over) {
                 return;
             }

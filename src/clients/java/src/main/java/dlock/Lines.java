@@ -191,10 +191,12 @@ final class Lines {
         }
     }
 
-    /** Take an entry out of the queue, if it is there still. */
+    /** Take an entry out of the queue, if it is there still; no thread has to wait for one that it has asked for itself. */
     void withdraw(Entry entry, Throwable why) {
         synchronized (this) {
             if (!urgent.remove(entry) && !usual.remove(entry)) {
+                lines.stream().map(line -> line.trip).filter(trip -> trip != null && trip.driven && trip.batch.contains(entry))
+                    .forEach(trip -> trip.link.abort());
                 return;
             }
         }
@@ -275,12 +277,13 @@ final class Lines {
             return;
         } else if (here != null && here[0] == null && trip.link != null) {
             here[0] = trip;
+            trip.driven = true;
             return;
         }
         try {
             Background.run(trip);
         } catch (OutOfMemoryError none) {
-            Background.at(0, () -> trip.end(null, none));
+            Background.at(0, () -> start(trip.end(null, none)));
         }
     }
 
@@ -306,7 +309,8 @@ final class Lines {
                 }
             }
         }
-        late.forEach(entry -> entry.answer(new Answer(null, 0, new ServerUnreachable("the server did not get to answer in time", null), false)));
+        Throwable unsent = new ServerUnreachable("the server did not get to answer in time", null);
+        late.forEach(entry -> entry.answer(new Answer(null, 0, unsent, false)));
         trips.forEach(trip -> start(trip.end(null, new ServerUnreachable("the server does not answer, or no connection was free", null))));
     }
 
@@ -321,6 +325,7 @@ final class Lines {
         private volatile Link link;
         private long sent = -1;
         private boolean over;
+        private boolean driven; // by a thread that waits for it
         private Thread connecting; // the thread that waits for a connection
 
         Trip(Line line, List<Entry> batch) {
@@ -422,8 +427,8 @@ final class Lines {
             }
 
             // Perhaps the extension has been created anew, or there is a pooler which there was not before.
-            boolean good = !again && link != null && (error == null || (wasSent && !isOutage(error) && !isOneOf(state(error), "42883", "26000", "42P05")));
-            if (link != null && !good) {
+            boolean good = error == null || (wasSent && !isOutage(error) && !isOneOf(state(error), "42883", "26000", "42P05"));
+            if (link != null && (again || !good)) {
                 link.abort();
             }
             if (again) {
@@ -431,7 +436,7 @@ final class Lines {
             }
             synchronized (Lines.this) {
                 line.trip = null;
-                line.link = good && link.isOpen() ? link : null;
+                line.link = link != null && link.isOpen() ? link : null;
                 Trip next = pump(line);
                 if (next == null && closed) {
                     drop(line);
@@ -517,7 +522,10 @@ final class Lines {
             }
         }
 
-        /** It prepares statements at once if no pooler is in between, which would send them elsewhere; or never. Other drivers decide for themselves. */
+        /**
+         * It prepares statements at once if no pooler is in between, which would send them elsewhere; or never. Other
+         * drivers decide for themselves.
+         */
         private void findDriver() throws SQLException {
             try {
                 Connection own = connection.unwrap(Connection.class);
@@ -532,7 +540,8 @@ final class Lines {
 
         private Object call(String method, Object... number) throws SQLException {
             try {
-                return driverType.getMethod(method, number.length == 0 ? new Class<?>[0] : new Class<?>[] {int.class}).invoke(driver, number);
+                Class<?>[] types = number.length == 0 ? new Class<?>[0] : new Class<?>[] {int.class};
+                return driverType.getMethod(method, types).invoke(driver, number);
             } catch (ReflectiveOperationException failed) {
                 throw new SQLException(failed);
             }

@@ -178,6 +178,9 @@ public final class Request implements Cloneable {
     public Lease acquire() throws SQLException, InterruptedException {
         Want want = Lines.drive(new Want(clone(), byHand ? null : Thread.currentThread())::start);
         try {
+            if (Thread.interrupted()) {
+                throw new InterruptedException();
+            }
             Lease lease = want.granted.get();
             if (!byHand) {
                 Scope.enter(lease);

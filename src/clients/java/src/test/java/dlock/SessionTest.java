@@ -448,6 +448,25 @@ final class SessionTest {
         expect(released.get() == null, released);
     }
 
+    /** Its end is told to a thread that makes a statement itself, whatever the server does. */
+    void testCloseOwnThread() throws Exception {
+        held("a");
+        awaitIdle();
+        CompletableFuture<Void> asked = CompletableFuture.runAsync(() -> {
+            try {
+                session.lease("b").acquire();
+            } catch (SQLException | InterruptedException failed) {
+                throw new AssertionError(failed);
+            }
+        }, task -> new Thread(task).start());
+        server.next("acquire_each", "b");
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        fails(SessionClosed.class, asked);
+        server.next("lease", "b").answer("NULL");
+        server.next("release_each", "a").answer("true");
+        closed.get();
+    }
+
     /** A lease that is lost is told to the work, and by onLost. */
     void testLoss() throws Exception {
         AtomicInteger told = new AtomicInteger();
