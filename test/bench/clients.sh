@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the variables of measure
 # The group "clients": tasks of one program that take and release leases, by the programs of
-# clients/, the libraries for Node, Python, Go and C, and what npm has put beside the first.  To be
+# clients/, the libraries for Node, Python, Go, Java and C, and what npm has put beside the first.  To be
 # sourced by measure; needs $place, $sockets and progress.
 
 # clients_run SYNC MEASUREMENT PEER OPTION...: without npm there may be Debian's driver.
@@ -12,6 +12,7 @@ clients_run() {
 	threads_* | asyncio_*) program=(/usr/bin/python3 "$place/clients/main.py") ;;
 	go_*) program=("$place/clients/main") ;;
 	c_*) program=("$place/clients/main_c") ;;
+	java_*) program=(java -cp "$place/clients/java:/usr/share/java/postgresql.jar" Main) ;;
 	esac
 	PGOPTIONS="-c synchronous_commit=$sync" PGHOST=$sockets PGPORT=$(server_port main) PGUSER=bench PGDATABASE=bench \
 		REDIS="$(cat "$place/data/redis_none.address" 2>/dev/null || true)" NODE_PATH=/usr/share/nodejs \

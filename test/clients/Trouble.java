@@ -387,6 +387,28 @@ final class Trouble {
             });
             raises(InterruptedException.class, () -> Dlock.lease(source, "job", MINUTE).waitForever().acquire());
         }
+
+        // Also by the thread that has made the statement itself, as there was a connection.
+        Thread waiter = Thread.currentThread();
+        String asleep = " FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        try (Session own = Dlock.open(SOURCE, "own")) {
+            own.once("slot", HOUR);
+            sql("ALTER FUNCTION dlock_acquire_each RENAME TO hidden");
+            sql("CREATE FUNCTION dlock_acquire_each(names text[], owners text[], ttl interval, mode text, permits int, reentry text,"
+                + " lock_delay interval, min_hold interval, keep interval) RETURNS bigint[] LANGUAGE sql"
+                + " AS 'SELECT ARRAY[0::bigint] FROM pg_sleep(600)'");
+            beside(() -> {
+                waitUntil(() -> is("SELECT count(*)" + asleep, "1"));
+                waiter.interrupt();
+            });
+            raises(InterruptedException.class, () -> own.lease("job").acquire());
+            expect(is("SELECT now() - query_start < '8 s'" + asleep, "t"), "heard after the time for an answer");
+            sql("SELECT pg_terminate_backend(pid, 60000)" + asleep);
+            sql("DROP FUNCTION dlock_acquire_each");
+            sql("ALTER FUNCTION hidden RENAME TO dlock_acquire_each");
+        }
+        forceRelease("once:slot");
+        nothingLeft();
     }
 
     /** The end of a session is the end of what it does: of waits, elections, workers and leases, whose work is told. */

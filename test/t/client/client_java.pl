@@ -77,7 +77,7 @@ sub test_source
 	else
 	{
 		run_all_scenarios("java, $source", $server, $proxy, @program);
-		run_pooler_scenarios("java, $source", $server, $proxy, @program, 'prepareThreshold=0');
+		run_pooler_scenarios("java, $source", $server, $proxy, @program);
 	}
 	run_scenarios("java, $source", 'last', $server, $proxy, @program);
 	$proxy->stop;

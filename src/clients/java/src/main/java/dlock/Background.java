@@ -84,6 +84,33 @@ final class Background {
         return TIMERS.schedule(guarded(task), moment - now(), TimeUnit.NANOSECONDS);
     }
 
+    /** Calls at the earliest of the moments that it was given, and is given others then. That of an earlier call is kept. */
+    static final class Alarm {
+        private final Runnable call;
+        private long at = FOREVER;
+
+        Alarm(Runnable call) {
+            this.call = call;
+        }
+
+        synchronized void set(long moment) {
+            if (moment < at) {
+                at = moment;
+                Background.at(moment, this::ring);
+            }
+        }
+
+        private void ring() {
+            synchronized (this) {
+                if (now() < at) {
+                    return;
+                }
+                at = FOREVER;
+            }
+            call.run();
+        }
+    }
+
     static void cancel(Future<?> task) {
         if (task != null) {
             task.cancel(false);

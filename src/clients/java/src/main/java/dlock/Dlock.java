@@ -3,14 +3,13 @@ package dlock;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
-import java.security.SecureRandom;
 import java.sql.SQLException;
 import java.time.Duration;
-import java.util.HexFormat;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.UUID;
 import java.util.zip.CRC32;
 import javax.sql.DataSource;
 
@@ -28,7 +27,6 @@ import javax.sql.DataSource;
  */
 public final class Dlock {
     private static final Map<DataSource, Session> SESSIONS = new IdentityHashMap<>();
-    private static final SecureRandom RANDOM = new SecureRandom();
 
     private Dlock() {
     }
@@ -106,8 +104,7 @@ public final class Dlock {
         } catch (UnknownHostException error) {
             // So it has none.
         }
-        byte[] random = new byte[6];
-        RANDOM.nextBytes(random);
-        return host.substring(0, Math.min(host.length(), 50)) + "/" + ProcessHandle.current().pid() + "/" + HexFormat.of().formatHex(random);
+        String random = UUID.randomUUID().toString().substring(24);
+        return host.substring(0, Math.min(host.length(), 50)) + "/" + ProcessHandle.current().pid() + "/" + random;
     }
 }

@@ -33,31 +33,34 @@ public abstract sealed class Hold permits Lease, Task {
     final Object mutex;
     final long every;
     final long margin;
-    private final String what;
+    final String what;
     private final Lines.Kind renewal;
     private final List<Object[]> rows; // of a renewal
     private final Map<Connection, Future<?>> connections = new IdentityHashMap<>(); // of transactions; and what ends them
     private final long ttl;
     private long deadline;
     private long renewAt;
-    private boolean byHand;
-    private boolean renewing;
+    final boolean byHand; // renewed by the program, or not at all
+    private int missing; // answers to a renewal
+    private long oldest; // of these answers
+    private Throwable failure; // the same
     private Throwable trouble; // why it was not renewed
-    private LeaseException error; // why it is not held any more
+    LeaseException error; // why it is not held any more
     private boolean over; // the work has ended
-    private Thread worker;
+    volatile Thread worker;
     private Runnable onLost;
     private boolean interrupted; // the worker, for that reason
     private FutureTask<?> told; // onLost, called once
-    private Thread teller; // calls it
+    private volatile Thread teller; // calls it
 
-    Hold(Session session, String what, Lines.Kind renewal, List<Object[]> rows, long ttl, long sent) {
+    Hold(Session session, String what, Lines.Kind renewal, List<Object[]> rows, long ttl, boolean byHand, long sent) {
         this.session = session;
         mutex = session.mutex;
         this.what = what;
         this.renewal = renewal;
         this.rows = rows;
         this.ttl = ttl;
+        this.byHand = byHand;
         every = Math.min(ttl / 6, RENEW_EVERY);
         margin = Math.min(ttl / 6, STOP_BEFORE);
         deadline = sent + ttl;
@@ -79,25 +82,11 @@ public abstract sealed class Hold permits Lease, Task {
         // The same.
     }
 
-    /**
-     * Have it renewed; when it is lost, this thread is interrupted, if there is one, and this called. The mutex is
-     * held.
-     */
+    /** Have it renewed; when it is lost, this thread is interrupted, if there is one, and this called. The mutex is held. */
     void begin(Thread thread, Runnable call) {
         worker = thread;
         onLost = call;
         session.keep(this);
-    }
-
-    /** It is renewed by hand; the mutex is held. */
-    void beginByHand() {
-        byHand = true;
-    }
-
-    boolean isByHand() {
-        synchronized (mutex) {
-            return byHand;
-        }
     }
 
     // ---- what it is like ----
@@ -150,27 +139,16 @@ public abstract sealed class Hold permits Lease, Task {
         return Math.max(deadline - Background.now(), 0);
     }
 
-    String what() {
-        return what;
-    }
-
     boolean isOver() {
         synchronized (mutex) {
             return over;
         }
     }
 
-    /** Is this its work? */
-    boolean isWork() {
-        synchronized (mutex) {
-            return worker == Thread.currentThread();
-        }
-    }
-
     /** Has it interrupted this thread, which has not ended its work? */
     boolean isInterrupting() {
         synchronized (mutex) {
-            return interrupted && worker == Thread.currentThread();
+            return interrupted && !over && worker == Thread.currentThread();
         }
     }
 
@@ -187,20 +165,17 @@ public abstract sealed class Hold permits Lease, Task {
         }
         error = why;
         session.forget(this);
-        if (!byHand) {
-            interrupt();
-        }
+        interrupt();
         endTransactions();
         if (onLost != null) {
             told = new FutureTask<>(() -> {
-                synchronized (mutex) {
-                    teller = Thread.currentThread();
-                }
+                teller = Thread.currentThread();
                 try {
                     onLost.run();
                 } catch (RuntimeException failed) {
                     Background.LOGGER.log(System.Logger.Level.WARNING, "onLost has failed", failed);
                 }
+                teller = null;
             }, null);
             try {
                 Background.run(told);
@@ -231,17 +206,10 @@ public abstract sealed class Hold permits Lease, Task {
         connections.replaceAll((connection, end) -> end == null ? Background.runAnyhow(() -> Background.abort(connection)) : end);
     }
 
-    /** It was found to be lost after the work had ended; the mutex is held. */
-    void lostUnnoticed() {
-        if (error == null) {
-            error = new LeaseLost(what + " was lost before the work had ended", null);
-        }
-    }
-
     /** Take back an interrupt of this thread. */
     void calm() {
         synchronized (mutex) {
-            if (!isInterrupting()) {
+            if (!interrupted || worker != Thread.currentThread()) {
                 return;
             }
             interrupted = false;
@@ -252,9 +220,7 @@ public abstract sealed class Hold permits Lease, Task {
 
     /** Is this called by onLost? */
     boolean isTeller() {
-        synchronized (mutex) {
-            return teller == Thread.currentThread() && !told.isDone();
-        }
+        return teller == Thread.currentThread();
     }
 
     /** Wait for onLost, unless it takes too long; call it, if no thread could be started for it. */
@@ -273,76 +239,53 @@ public abstract sealed class Hold permits Lease, Task {
 
     /** When something is to be done; the mutex is held. */
     long next() {
-        return renewing ? stopAt() : Math.min(renewAt, stopAt());
+        return missing > 0 ? stopAt() : Math.min(renewAt, stopAt());
     }
 
     /** Ask for a renewal if it is due by then; the mutex is held. */
     void renewBy(long moment) {
-        if (renewing || renewAt > moment) {
+        if (missing > 0 || renewAt > moment) {
             return;
         }
-        renewing = true;
-        Renewal asked = new Renewal(rows.size());
-        for (Object[] row : rows) {
-            session.lines.submit(renewal, Lines.ANSWER_WITHIN, asked::answered, row);
-        }
+        missing = rows.size();
+        oldest = Background.FOREVER;
+        failure = null;
+        rows.forEach(row -> session.lines.submit(renewal, Lines.ANSWER_WITHIN, this::renewed, row));
     }
 
-    /** The answers to the renewal of some locks. */
-    private final class Renewal {
-        private int missing;
-        private long oldest = Background.FOREVER;
-        private boolean lost;
-        private Throwable failure;
-
-        Renewal(int count) {
-            missing = count;
-        }
-
-        void answered(Lines.Answer answer) {
-            synchronized (mutex) {
-                if (answer.error() == null) {
-                    oldest = Math.min(oldest, answer.sent());
-                    lost |= !answer.isTrue();
-                } else {
-                    failure = answer.error();
-                }
-                missing--;
-                if (missing == 0) {
-                    renewed(oldest, failure, lost);
-                }
+    /** For one of its locks. */
+    private void renewed(Lines.Answer answer) {
+        synchronized (mutex) {
+            missing--;
+            if (!answer.isGood()) {
+                failure = answer.error();
+            } else if (answer.isTrue()) {
+                oldest = Math.min(oldest, answer.sent());
+            } else {
+                stop(new LeaseLost(what + " is lost", null));
             }
+            trouble = failure;
+            if (missing > 0 || error != null || over) {
+                return;
+            }
+            if (trouble == null) {
+                renewAt = oldest + every;
+                deadline = Math.max(deadline, oldest + ttl);
+            } else {
+                renewAt = Background.now() + every / 4;
+            }
+            session.troubled(trouble);
+            session.arm(next());
         }
     }
 
-    private void renewed(long sent, Throwable failure, boolean lost) {
-        renewing = false;
-        trouble = failure;
-        if (lost) {
-            stop(new LeaseLost(what + " is lost", null));
-            return;
-        }
-        if (failure == null) {
-            renewAt = sent + every;
-            deadline = Math.max(deadline, sent + ttl);
-        } else {
-            renewAt = Background.now() + every / 4;
-        }
-        session.troubled(failure);
-        session.arm(next());
-    }
-
-    /** It was renewed by hand, to last until then. */
+    /** It was renewed by hand, to last until then; 0: it is lost. */
     void renewedByHand(long until) {
         synchronized (mutex) {
             deadline = until;
-        }
-    }
-
-    /** One of its locks turned out to be lost. */
-    void lostByHand() {
-        synchronized (mutex) {
-            stop(new LeaseLost(what + " is lost", null));
+            if (until == 0) {
+                stop(new LeaseLost(what + " is lost", null));
+            }
         }
     }
 

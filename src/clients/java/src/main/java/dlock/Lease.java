@@ -12,9 +12,9 @@ import java.util.concurrent.TimeUnit;
 
 /** A lease on a lock, or on several. Its transactions present the tokens. */
 public final class Lease extends Hold implements AutoCloseable {
-    static final Lines.Kind RENEW = Lines.Kind.urgent("renew", "SELECT %1$sdlock_renew_each(?::text[], ?::text[]::bigint[])::text[]");
-    static final Lines.Kind RELEASE = Lines.Kind.urgent("release", "SELECT %1$sdlock_release_each(?::text[], ?::text[]::bigint[])::text[]");
-    private static final Lines.Kind RENEW_FOR = Lines.Kind.urgent("renew for",
+    static final Lines.Kind RENEW = Lines.Kind.urgent("SELECT %1$sdlock_renew_each(?::text[], ?::text[]::bigint[])::text[]");
+    static final Lines.Kind RELEASE = Lines.Kind.urgent("SELECT %1$sdlock_release_each(?::text[], ?::text[]::bigint[])::text[]");
+    private static final Lines.Kind RENEW_FOR = Lines.Kind.urgent(
         "SELECT array_agg(%1$sdlock_renew_token(n, t, l) ORDER BY i)::text[]"
         + " FROM unnest(?::text[], ?::text[]::bigint[], ?::text[]::interval[]) WITH ORDINALITY AS e(n, t, l, i)");
 
@@ -37,7 +37,7 @@ public final class Lease extends Hold implements AutoCloseable {
     private boolean closed;
 
     Lease(Want want, Map<String, Long> tokens, long sent) {
-        super(want.session, "the lease on \"" + want.label + "\"", RENEW, rows(tokens), want.ttl, sent);
+        super(want.session, "the lease on \"" + want.label + "\"", RENEW, rows(tokens), want.request.ttl, want.request.byHand, sent);
         name = want.label;
         task = want.task;
         owner = want.owner;
@@ -78,10 +78,6 @@ public final class Lease extends Hold implements AutoCloseable {
         return token.equals(String.valueOf(tokens.get(lock)));
     }
 
-    boolean isReleased() {
-        return isOver();
-    }
-
     /** Present the tokens in a transaction that somebody else has begun. Check the lease before the commit. */
     public void present(Connection connection) throws SQLException {
         session.present(connection, this);
@@ -109,15 +105,15 @@ public final class Lease extends Hold implements AutoCloseable {
      * @throws ServerUnreachable the server does not answer
      */
     public boolean renew(Duration ttl) throws SQLException, InterruptedException {
-        if (!isByHand()) {
-            throw new IllegalStateException(what() + " is renewed in the background");
+        if (!byHand) {
+            throw new IllegalStateException(what + " is renewed in the background");
         }
         long span = Background.nanos(ttl);
         long oldest = Background.FOREVER;
         for (Map.Entry<String, Long> one : tokens.entrySet()) {
             Lines.Answer answer = session.ask(RENEW_FOR, one.getKey(), Long.toString(one.getValue()), Background.interval(span));
             if (!answer.isTrue()) {
-                lostByHand();
+                renewedByHand(0);
                 return false;
             }
             oldest = Math.min(oldest, answer.sent());
@@ -162,8 +158,11 @@ public final class Lease extends Hold implements AutoCloseable {
             again = closed;
             closed = true;
         }
-        CompletableFuture<Void> done = giveBack();
-        calm();
+        CompletableFuture<Void> done = Lines.drive(() -> {
+            CompletableFuture<Void> end = giveBack();
+            calm();
+            return end;
+        });
         Background.patiently(done, Background.FOREVER);
         awaitTold(GIVE_BACK_WITHIN);
         synchronized (mutex) {
@@ -207,8 +206,8 @@ public final class Lease extends Hold implements AutoCloseable {
         }, answer -> {
             boolean heard = answer != null && answer.error() == null;
             boolean lost = heard ? !answer.isTrue() && !doubt[0] : left() == 0;
-            if (lost && !late) {
-                lostUnnoticed();
+            if (lost && !late && error == null) {
+                error = new LeaseLost(what + " was lost before the work had ended", null);
             }
             done.complete(null);
         }, lock, token);

@@ -1,6 +1,7 @@
 package dlock;
 
-import java.sql.Array;
+import java.io.IOException;
+import java.nio.channels.spi.AbstractInterruptibleChannel;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
@@ -10,18 +11,19 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
+import java.util.HashMap;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 import javax.sql.DataSource;
 
 /**
@@ -51,33 +53,36 @@ final class Lines {
 
     /** What is there, and where. The driver's own application_name says less than "dlock". */
     private static final String LOOK =
-        "SELECT s.schema, ' ' || s.names || ' ', pg_catalog.current_database(), a.name,"
+        "SELECT s.schema, ' ' || s.names || ' ', pg_catalog.current_database(), a.name, pg_catalog.pg_backend_pid(),"
         + " pg_catalog.set_config('application_name', CASE WHEN a.name IN ('', 'PostgreSQL JDBC Driver') THEN 'dlock' ELSE a.name END, false)"
         + " FROM pg_catalog.current_setting('application_name') AS a(name) LEFT JOIN ("
-        + " SELECT pg_catalog.format('%I.', n.nspname) AS schema, pg_catalog.string_agg(DISTINCT p.proname, ' ') AS names"
+        + " SELECT pg_catalog.format('%%I.', n.nspname) AS schema, pg_catalog.string_agg(DISTINCT p.proname, ' ') AS names"
         + " FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"
         + " LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'dlock' AND e.extnamespace = n.oid"
-        + " WHERE p.proname LIKE 'dlock\\_%' GROUP BY n.nspname, e.extversion"
+        + " WHERE p.proname LIKE 'dlock\\_%%' GROUP BY n.nspname, e.extversion"
         + " ORDER BY e.extversion IS NULL, max(pg_catalog.pg_function_is_visible(p.oid)::int) DESC LIMIT 1) AS s ON true";
     private static final String RENAME = "SELECT pg_catalog.set_config('application_name', ?, false)";
 
     /**
-     * A kind of entry.
+     * A kind of entry. Those of equal kinds can be asked for in one statement.
      *
-     * @param key    entries of equal keys can be asked for in one statement; null: alone
-     * @param urgent it goes first, and not behind a grant: for it there is a second line
-     * @param within how long the statement may take; 0: as usual
      * @param text   the statement, %1$s for the schema. It has an array as parameter for each element of an
-     *               entry's row, then what is shared. The columns of the answer are arrays, in order.
-     *               One that goes alone has the elements as parameters, and rows as its answer
+     *               entry's row, then what is shared. The columns of the answer are arrays, in order
+     * @param urgent it goes first, and not behind a grant: for it there is a second line
+     * @param alone  it goes alone, with the elements as parameters, and rows as its answer
+     * @param within how long the statement may take
      */
-    record Kind(String key, boolean urgent, long within, String text, String... shared) {
-        static Kind alone(String text) {
-            return new Kind(null, false, 0, text);
+    record Kind(String text, boolean urgent, boolean alone, long within, List<String> shared) {
+        Kind(String text, String... shared) {
+            this(text, false, false, ANSWER_WITHIN, Arrays.asList(shared));
         }
 
-        static Kind urgent(String key, String text) {
-            return new Kind(key, true, 0, text);
+        static Kind alone(String text, long within) {
+            return new Kind(text, false, true, within, List.of());
+        }
+
+        static Kind urgent(String text) {
+            return new Kind(text, true, false, URGENT_WITHIN, List.of());
         }
     }
 
@@ -93,40 +98,54 @@ final class Lines {
             return rows.get(0)[0];
         }
 
+        boolean isGood() {
+            return error == null;
+        }
+
         boolean isTrue() {
             return error == null && "true".equals(value());
         }
     }
 
-    /** It is answered once; whoever is told must not block. */
+    /** It is answered once; whoever is told must not block. The row has texts, arrays of texts and nulls. */
     static final class Entry {
         private final Kind kind;
-        private final Object[] row; // texts, arrays of texts, nulls
+        private final Object[] row;
+        private final long until;
         private final Consumer<Answer> then;
-        private boolean gone; // withdrawn
-        private boolean taken; // by a line
-        private ScheduledFuture<?> limit;
 
-        private Entry(Kind kind, Object[] row, Consumer<Answer> then) {
+        private Entry(Kind kind, Object[] row, long until, Consumer<Answer> then) {
             this.kind = kind;
             this.row = row;
+            this.until = until;
             this.then = then;
+        }
+
+        private void answer(Answer answer) {
+            try {
+                then.accept(answer);
+            } catch (RuntimeException | Error failed) {
+                Background.LOGGER.log(System.Logger.Level.ERROR, "an answer could not be dealt with", failed);
+            }
         }
     }
 
     private static final class Line {
-        private Link link;
-        private boolean busy;
-        private boolean urgent; // what it asks
-        private ScheduledFuture<?> idle;
+        private Link link; // unless a trip has it
+        private Trip trip; // what it is at
+        private long idleUntil;
     }
+
+    /** While a thread asks for something that it will wait for: the statement that it is to make itself. */
+    private static final ThreadLocal<Trip[]> HERE = new ThreadLocal<>();
 
     private final DataSource source;
     private final LongSupplier margin;
     private final List<Line> lines = new ArrayList<>();
-    private final Queue urgent = new Queue();
-    private final Queue usual = new Queue();
+    private final Set<Entry> urgent = new LinkedHashSet<>();
+    private final Set<Entry> usual = new LinkedHashSet<>();
     private final Deque<List<Entry>> halves = new ArrayDeque<>();
+    private final Background.Alarm alarm = new Background.Alarm(this::endLate);
     private boolean closed;
     private volatile String schema;
 
@@ -147,35 +166,47 @@ final class Lines {
     // ---- entries ----
 
     /** Ask for something; what is not sent by then is answered as unreachable. */
-    Entry submit(Kind kind, long within, Consumer<Answer> then, Object... row) {
-        Entry entry = new Entry(kind, row, then);
-        synchronized (this) {
-            (kind.urgent() ? urgent : usual).add(entry);
-            pump();
-            if (!entry.taken) {
-                entry.limit = Background.at(Background.after(within), () ->
-                    withdraw(entry, new ServerUnreachable("the server did not get to answer in time", null)));
-            }
-        }
+    synchronized Entry submit(Kind kind, long within, Consumer<Answer> then, Object... row) {
+        Entry entry = new Entry(kind, row, Background.after(within), then);
+        (kind.urgent() ? urgent : usual).add(entry);
+        alarm.set(entry.until);
+        pump(null);
         return entry;
     }
 
-    /** Take an entry out of the queue, if it is there still. */
+    /**
+     * Have something asked for that this thread is going to wait for. If a line is free, the thread makes the statement
+     * itself, which spares waking another one twice. An interrupt ends the connection, and so the statement.
+     */
+    static <T> T drive(Supplier<T> asking) {
+        Trip[] here = {null};
+        HERE.set(here);
+        try {
+            return asking.get();
+        } finally {
+            HERE.remove();
+            if (here[0] != null) {
+                start(Thread.currentThread().isInterrupted() ? here[0] : here[0].make());
+            }
+        }
+    }
+
+    /** Take an entry out of the queue, if it is there still; no thread has to wait for one that it has asked for itself. */
     void withdraw(Entry entry, Throwable why) {
         synchronized (this) {
-            if (entry.taken || entry.gone) {
+            if (!urgent.remove(entry) && !usual.remove(entry)) {
+                lines.stream().map(line -> line.trip).filter(trip -> trip != null && trip.driven && trip.batch.contains(entry))
+                    .forEach(trip -> trip.link.abort());
                 return;
             }
-            entry.gone = true;
-            Background.cancel(entry.limit);
         }
-        entry.then.accept(new Answer(null, 0, why, false));
+        entry.answer(new Answer(null, 0, why, false));
     }
 
     /** Ask, and wait for the answer, which may be an error. */
     Answer ask(Kind kind, Object... row) throws InterruptedException {
         CompletableFuture<Answer> answer = new CompletableFuture<>();
-        Entry entry = submit(kind, ANSWER_WITHIN, answer::complete, row);
+        Entry entry = drive(() -> submit(kind, ANSWER_WITHIN, answer::complete, row));
         try {
             return answer.get();
         } catch (InterruptedException givenUp) {
@@ -189,7 +220,7 @@ final class Lines {
     /** The same in spite of interrupts. */
     Answer askPatiently(Kind kind, long within, Object... row) {
         CompletableFuture<Answer> answer = new CompletableFuture<>();
-        submit(kind, within, answer::complete, row);
+        drive(() -> submit(kind, within, answer::complete, row));
         return Background.patiently(answer, Background.FOREVER);
     }
 
@@ -200,58 +231,87 @@ final class Lines {
 
     /** Does nothing wait, and no line ask? */
     synchronized boolean isIdle() {
-        return queued() == 0 && halves.isEmpty() && lines.stream().noneMatch(line -> line.busy);
+        return queued() == 0 && halves.isEmpty() && lines.stream().allMatch(line -> line.trip == null);
     }
 
-    /** What waits, in groups of equal keys. */
-    private static final class Queue {
-        private final Map<Object, List<Entry>> groups = new LinkedHashMap<>();
-
-        void add(Entry entry) {
-            Object key = entry.kind.key() == null ? entry : entry.kind.key();
-            groups.computeIfAbsent(key, none -> new ArrayList<>()).add(entry);
-        }
-
-        /** The next entries, of one kind; null: none. */
-        List<Entry> next() {
-            while (!groups.isEmpty()) {
-                Iterator<Map.Entry<Object, List<Entry>>> first = groups.entrySet().iterator();
-                Map.Entry<Object, List<Entry>> group = first.next();
-                first.remove();
-                List<Entry> live = new ArrayList<>(group.getValue());
-                live.removeIf(entry -> entry.gone);
-                if (live.size() > BATCH) {
-                    groups.put(group.getKey(), new ArrayList<>(live.subList(BATCH, live.size())));
-                    live = live.subList(0, BATCH);
-                }
-                if (!live.isEmpty()) {
-                    return live;
-                }
+    /** The next entries of one kind; null: none. */
+    private static List<Entry> next(Set<Entry> queue) {
+        List<Entry> batch = new ArrayList<>();
+        for (Iterator<Entry> all = queue.iterator(); all.hasNext() && batch.size() < BATCH;) {
+            Entry entry = all.next();
+            if (batch.isEmpty() || (!entry.kind.alone() && entry.kind.equals(batch.get(0).kind))) {
+                batch.add(entry);
+                all.remove();
             }
-            return null;
         }
-
-        int size() {
-            return groups.values().stream().mapToInt(group -> (int) group.stream().filter(entry -> !entry.gone).count()).sum();
-        }
+        return batch.isEmpty() ? null : batch;
     }
 
-    /** Give free lines something to do; the mutex is held. */
-    private void pump() {
+    /** Give free lines something to do; the mutex is held. Returns what the caller is to make on its line. */
+    private Trip pump(Line own) {
         for (int i = 0; i < lines.size(); i++) {
             Line line = lines.get(i);
-            if (line.busy || (i > 0 && lines.get(0).urgent)) {
+            boolean first = i == 0;
+            if (line.trip != null || (!first && lines.get(0).trip != null && lines.get(0).trip.kind.urgent())) {
                 continue;
             }
-            boolean first = i == 0;
-            List<Entry> batch = !halves.isEmpty() && (first || halves.peek().get(0).kind.urgent()) ? halves.poll() : urgent.next();
+            List<Entry> batch = !halves.isEmpty() && (first || halves.peek().get(0).kind.urgent()) ? halves.poll() : next(urgent);
             if (batch == null && first) {
-                batch = usual.next();
+                batch = next(usual);
             }
             if (batch != null) {
-                new Trip(line, batch).begin();
+                line.trip = new Trip(line, batch);
+                alarm.set(line.trip.until);
+                if (line != own) {
+                    start(line.trip);
+                }
             }
         }
+        return own == null ? null : own.trip;
+    }
+
+    /** Have a thread make a statement, if there is one to be made. */
+    private static void start(Trip trip) {
+        Trip[] here = HERE.get();
+        if (trip == null) {
+            return;
+        } else if (here != null && here[0] == null && trip.link != null) {
+            here[0] = trip;
+            trip.driven = true;
+            return;
+        }
+        try {
+            Background.run(trip);
+        } catch (OutOfMemoryError none) {
+            Background.at(0, () -> start(trip.end(null, none)));
+        }
+    }
+
+    /** Answer what has waited for too long, and give back connections that nobody needs. */
+    private void endLate() {
+        List<Entry> late = new ArrayList<>();
+        List<Trip> trips = new ArrayList<>();
+        synchronized (this) {
+            long now = Background.now();
+            for (Set<Entry> queue : List.of(urgent, usual)) {
+                queue.removeIf(entry -> entry.until <= now && late.add(entry));
+                queue.forEach(entry -> alarm.set(entry.until));
+            }
+            for (Line line : lines) {
+                if (line.trip != null && line.trip.until <= now) {
+                    trips.add(line.trip);
+                } else if (line.trip != null) {
+                    alarm.set(line.trip.until);
+                } else if (line.link != null && line.idleUntil <= now) {
+                    drop(line);
+                } else if (line.link != null) {
+                    alarm.set(line.idleUntil);
+                }
+            }
+        }
+        Throwable unsent = new ServerUnreachable("the server did not get to answer in time", null);
+        late.forEach(entry -> entry.answer(new Answer(null, 0, unsent, false)));
+        trips.forEach(trip -> start(trip.end(null, new ServerUnreachable("the server does not answer, or no connection was free", null))));
     }
 
     // ---- statements ----
@@ -261,165 +321,144 @@ final class Lines {
         private final Line line;
         private final List<Entry> batch;
         private final Kind kind;
+        private final long until;
         private volatile Link link;
         private long sent = -1;
         private boolean over;
-        private ScheduledFuture<?> limit;
-        private Future<?> thread;
+        private boolean driven; // by a thread that waits for it
+        private Thread connecting; // the thread that waits for a connection
 
         Trip(Line line, List<Entry> batch) {
             this.line = line;
             this.batch = batch;
             kind = batch.get(0).kind;
-        }
-
-        /** The mutex is held. */
-        void begin() {
-            for (Entry entry : batch) {
-                entry.taken = true;
-                Background.cancel(entry.limit);
-            }
-            line.busy = true;
-            line.urgent = kind.urgent();
-            Background.cancel(line.idle);
+            until = Background.after(kind.urgent() ? Math.min(kind.within(), margin.getAsLong()) : kind.within());
             link = line.link;
             line.link = null;
-            long within = kind.within() == 0 ? ANSWER_WITHIN : kind.within();
-            if (kind.urgent()) {
-                within = Math.min(URGENT_WITHIN, margin.getAsLong());
-            }
-            limit = Background.at(Background.after(within), this::late);
-            try {
-                thread = Background.run(this);
-            } catch (OutOfMemoryError none) {
-                Background.at(0, () -> end(null, none));
+        }
+
+        /** And what has come up meanwhile. */
+        @Override
+        public void run() {
+            for (Trip trip = this; trip != null;) {
+                trip = trip.make();
             }
         }
 
-        @Override
-        public void run() {
-            List<String[]> rows = null;
+        /** Returns the next one of the line, which this thread is to make. */
+        Trip make() {
+            List<String[]> columns = null;
             Throwable error = null;
             try {
                 if (link == null) {
                     connect();
                 }
                 synchronized (Lines.this) {
-                    if (!over) {
-                        sent = Background.now();
-                    }
+                    sent = over ? -1 : Background.now();
                 }
                 if (sent >= 0) {
-                    rows = link.query(kind.key() != null, kind.text().formatted(link.schema), parameters());
+                    columns = link.ask(kind, batch);
                 }
             } catch (SQLException | RuntimeException | Error failed) {
                 error = failed;
             }
-            if (!end(rows, error) && link != null) {
-                link.abort();
-            }
+            return end(columns, error);
         }
 
         private void connect() throws SQLException {
             for (int tries = 1; ; tries++) {
-                link = new Link(source.getConnection());
+                Link made = new Link(getConnection());
                 try {
-                    if (isOver()) {
-                        throw new SQLException("the connection has come too late");
+                    synchronized (Lines.this) {
+                        if (over) {
+                            throw new SQLException("the connection has come too late");
+                        }
+                        link = made;
                     }
-                    link.look();
-                    schema = link.schema;
+                    made.look();
+                    schema = made.schema;
                     return;
                 } catch (SQLException | RuntimeException failed) {
-                    link.abort();
-                    link = null;
-
-                    // What lies in a pool may be broken.
-                    if (tries == TRIES || !isOutage(failed) || isOver()) {
-                        throw failed;
+                    made.abort();
+                    synchronized (Lines.this) {
+                        // What lies in a pool may be broken.
+                        if (over || tries == TRIES || !isOutage(failed)) {
+                            throw failed;
+                        }
+                        link = null;
                     }
                     Background.nap(tries == 1 ? 0 : PAUSE);
                 }
             }
         }
 
-        private boolean isOver() {
+        private Connection getConnection() throws SQLException {
             synchronized (Lines.this) {
-                return over;
+                connecting = over ? null : Thread.currentThread();
             }
-        }
-
-        private List<Object> parameters() {
-            List<Object> all = new ArrayList<>();
-            for (int i = 0; i < batch.get(0).row.length; i++) {
-                if (kind.key() == null) {
-                    all.add(batch.get(0).row[i]);
-                } else {
-                    int column = i;
-                    all.add(batch.stream().map(entry -> (String) entry.row[column]).toArray(String[]::new));
+            try {
+                return source.getConnection();
+            } finally {
+                synchronized (Lines.this) {
+                    connecting = null;
+                    Thread.interrupted();
                 }
             }
-            all.addAll(Arrays.asList(kind.shared()));
-            return all;
         }
 
-        /** It takes too long. The driver may not come back from a server that is silent: then it is left to itself. */
-        private void late() {
-            Future<?> stuck;
+        /**
+         * Answer the entries, unless that has been done, and free the line. The thread that waits for the driver may be
+         * another one, which is left to itself: the driver may not come back from a server that is silent.
+         */
+        private Trip end(List<String[]> columns, Throwable error) {
+            boolean again;
             synchronized (Lines.this) {
-                stuck = thread;
-            }
-            if (end(null, new ServerUnreachable("the server does not answer, or no connection was free", null)) && stuck != null) {
-                stuck.cancel(true);
-            }
-        }
-
-        /** Answer the entries, and free the line; false if that has been done. */
-        private boolean end(List<String[]> columns, Throwable error) {
-            boolean wasSent;
-            synchronized (Lines.this) {
-                if (over) {
-                    return false;
-                }
+                again = over;
                 over = true;
-                limit.cancel(false);
-                wasSent = sent >= 0;
-            }
-            Link kept = link;
-            if (error == null) {
-                succeed(columns);
-            } else {
-                fail(error, wasSent);
-
-                // Perhaps the extension has been created anew.
-                if (kept != null && (isOutage(error) || !wasSent || "42883".equals(state(error)))) {
-                    kept.abort();
-                    kept = null;
+                if (connecting != null) {
+                    connecting.interrupt();
                 }
+            }
+            boolean wasSent = sent >= 0;
+            if (!again && error == null) {
+                succeed(columns);
+            } else if (!again) {
+                fail(error, wasSent);
+            }
+
+            // Perhaps the extension has been created anew, or there is a pooler which there was not before.
+            boolean good = error == null || (wasSent && !isOutage(error) && !isOneOf(state(error), "42883", "26000", "42P05"));
+            if (link != null && (again || !good)) {
+                link.abort();
+            }
+            if (again) {
+                return null;
             }
             synchronized (Lines.this) {
-                line.busy = false;
-                line.urgent = false;
-                line.link = kept;
-                pump();
-                if (!line.busy && closed) {
+                line.trip = null;
+                line.link = link != null && link.isOpen() ? link : null;
+                Trip next = pump(line);
+                if (next == null && closed) {
                     drop(line);
-                } else if (!line.busy && kept != null) {
-                    line.idle = Background.at(Background.after(IDLE_WITHIN), () -> dropIdle(line));
+                } else if (next == null && line.link != null) {
+                    line.idleUntil = Background.after(IDLE_WITHIN);
+                    alarm.set(line.idleUntil);
                 }
+                return next;
             }
-            return true;
         }
 
         private void succeed(List<String[]> columns) {
-            if (kind.key() == null) {
-                answer(batch.get(0), new Answer(columns, sent, null, false));
+            if (kind.alone()) {
+                batch.get(0).answer(new Answer(columns, sent, null, false));
                 return;
             }
             for (int i = 0; i < batch.size(); i++) {
-                int at = i;
-                String[] row = columns.stream().map(column -> column[at]).toArray(String[]::new);
-                answer(batch.get(i), new Answer(List.<String[]>of(row), sent, null, false));
+                String[] row = new String[columns.size()];
+                for (int column = 0; column < row.length; column++) {
+                    row[column] = columns.get(column)[i];
+                }
+                batch.get(i).answer(new Answer(List.<String[]>of(row), sent, null, false));
             }
         }
 
@@ -438,28 +477,22 @@ final class Lines {
             boolean outage = isOutage(error);
             boolean doubt = outage && wasSent && !"25006".equals(state(error));
             Throwable told = outage && !(error instanceof ServerUnreachable) ? new ServerUnreachable(error.getMessage(), error) : error;
-            for (Entry entry : batch) {
-                answer(entry, new Answer(null, Math.max(sent, 0), told, doubt));
-            }
-        }
-
-        private void answer(Entry entry, Answer answer) {
-            try {
-                entry.then.accept(answer);
-            } catch (RuntimeException | Error failed) {
-                Background.LOGGER.log(System.Logger.Level.ERROR, "an answer could not be dealt with", failed);
-            }
+            batch.forEach(entry -> entry.answer(new Answer(null, Math.max(sent, 0), told, doubt)));
         }
     }
 
     // ---- connections ----
 
-    /** A connection of the source, made ready. */
-    private static final class Link {
+    /** A connection of the source, made ready. It is ended by an interrupt of the thread that asks. */
+    private static final class Link extends AbstractInterruptibleChannel {
         private final Connection connection;
+        private final Map<String, PreparedStatement> statements = new HashMap<>(); // by their texts
         private boolean automatic;
         private String name; // which it had before
         private String schema;
+        private Object driver; // PostgreSQL's own
+        private Class<?> driverType;
+        private Object threshold; // which it had before
 
         Link(Connection connection) {
             this.connection = connection;
@@ -470,9 +503,13 @@ final class Lines {
             if (!automatic) {
                 connection.setAutoCommit(true);
             }
-            String[] found = query(false, LOOK, List.of()).get(0);
+            findDriver();
+            String[] found = query(LOOK, true, List.of()).get(0);
             schema = found[0];
             name = found[3];
+            if (driver != null && found[4].equals(String.valueOf(call("getBackendPID")))) {
+                call("setPrepareThreshold", 1);
+            }
             if (schema == null) {
                 throw new ServerUnsupported("the database has no dlock; a role with the right to do so has to run CREATE EXTENSION dlock"
                     + " in database \"" + found[2] + "\"", null);
@@ -485,48 +522,100 @@ final class Lines {
             }
         }
 
+        /**
+         * It prepares statements at once if no pooler is in between, which would send them elsewhere; or never. Other
+         * drivers decide for themselves.
+         */
+        private void findDriver() throws SQLException {
+            try {
+                Connection own = connection.unwrap(Connection.class);
+                driverType = Class.forName("org.postgresql.PGConnection", false, own.getClass().getClassLoader());
+                driver = connection.unwrap(driverType);
+            } catch (ClassNotFoundException | SQLException | RuntimeException another) {
+                return;
+            }
+            threshold = call("getPrepareThreshold");
+            call("setPrepareThreshold", 0);
+        }
+
+        private Object call(String method, Object... number) throws SQLException {
+            try {
+                Class<?>[] types = number.length == 0 ? new Class<?>[0] : new Class<?>[] {int.class};
+                return driverType.getMethod(method, types).invoke(driver, number);
+            } catch (ReflectiveOperationException failed) {
+                throw new SQLException(failed);
+            }
+        }
+
+        List<String[]> ask(Kind kind, List<Entry> batch) throws SQLException {
+            Object[] first = batch.get(0).row;
+            List<Object> parameters = new ArrayList<>(Arrays.asList(first));
+            for (int column = 0; !kind.alone() && column < first.length; column++) {
+                String[] texts = new String[batch.size()];
+                for (int i = 0; i < texts.length; i++) {
+                    texts[i] = (String) batch.get(i).row[column];
+                }
+                parameters.set(column, texts);
+            }
+            parameters.addAll(kind.shared());
+            begin();
+            try {
+                return query(kind.text(), kind.alone(), parameters);
+            } finally {
+                try {
+                    end(true);
+                } catch (IOException interrupted) {
+                    // It is closed.
+                }
+            }
+        }
+
         /** Rows; or, of arrays, columns. */
-        List<String[]> query(boolean arrays, String sql, List<Object> parameters) throws SQLException {
-            try (PreparedStatement statement = connection.prepareStatement(sql)) {
-                for (int i = 0; i < parameters.size(); i++) {
-                    if (parameters.get(i) instanceof String[] texts) {
-                        statement.setArray(i + 1, connection.createArrayOf("text", texts));
-                    } else {
-                        // A text without a type is whatever the server wants it to be.
-                        statement.setObject(i + 1, parameters.get(i), Types.OTHER);
+        private List<String[]> query(String text, boolean rows, List<Object> parameters) throws SQLException {
+            PreparedStatement statement = statements.get(text);
+            if (statement == null) {
+                statement = connection.prepareStatement(text.formatted(schema));
+                statements.put(text, statement);
+            }
+            for (int i = 0; i < parameters.size(); i++) {
+                if (parameters.get(i) instanceof String[] texts) {
+                    statement.setArray(i + 1, connection.createArrayOf("text", texts));
+                } else {
+                    // A text without a type is whatever the server wants it to be.
+                    statement.setObject(i + 1, parameters.get(i), Types.OTHER);
+                }
+            }
+            try (ResultSet result = statement.executeQuery()) {
+                int width = result.getMetaData().getColumnCount();
+                List<String[]> all = new ArrayList<>();
+                while (result.next()) {
+                    String[] row = new String[width];
+                    for (int i = 0; i < width; i++) {
+                        if (rows) {
+                            row[i] = result.getString(i + 1);
+                        } else {
+                            all.add((String[]) result.getArray(i + 1).getArray());
+                        }
+                    }
+                    if (rows) {
+                        all.add(row);
                     }
                 }
-                try (ResultSet result = statement.executeQuery()) {
-                    return read(result, arrays);
-                }
+                return all;
             }
         }
 
-        private static List<String[]> read(ResultSet result, boolean arrays) throws SQLException {
-            int width = result.getMetaData().getColumnCount();
-            List<String[]> all = new ArrayList<>();
-            while (result.next()) {
-                String[] row = new String[width];
-                for (int i = 0; i < width; i++) {
-                    if (arrays) {
-                        Array column = result.getArray(i + 1);
-                        all.add((String[]) column.getArray());
-                    } else {
-                        row[i] = result.getString(i + 1);
-                    }
-                }
-                if (!arrays) {
-                    all.add(row);
-                }
-            }
-            return all;
-        }
-
-        /** Give it back as it was; a server that is silent does not keep the thread. */
-        void close() {
+        /** As it was; a server that is silent does not keep the thread. */
+        void giveBack() {
             ScheduledFuture<?> limit = Background.at(Background.after(URGENT_WITHIN), this::abort);
             try {
-                query(false, RENAME, List.of(name));
+                query(RENAME, true, List.of(name));
+                for (PreparedStatement statement : statements.values()) {
+                    statement.close();
+                }
+                if (driver != null) {
+                    call("setPrepareThreshold", threshold);
+                }
                 connection.setAutoCommit(automatic);
                 connection.close();
             } catch (SQLException broken) {
@@ -536,8 +625,17 @@ final class Lines {
             }
         }
 
-        /** End it; a pool finds out when it gets it back. */
         void abort() {
+            try {
+                close();
+            } catch (IOException never) {
+                throw new AssertionError(never);
+            }
+        }
+
+        /** A pool finds out when it gets it back. */
+        @Override
+        protected void implCloseChannel() {
             Background.runAnyhow(() -> {
                 Background.abort(connection);
                 try {
@@ -549,22 +647,15 @@ final class Lines {
         }
     }
 
-    private synchronized void dropIdle(Line line) {
-        if (!line.busy) {
-            drop(line);
-        }
-    }
-
     /** The mutex is held. */
     private void drop(Line line) {
         Link link = line.link;
         line.link = null;
-        Background.cancel(line.idle);
         if (link == null) {
             return;
         }
         try {
-            Background.run(link::close);
+            Background.run(link::giveBack);
         } catch (OutOfMemoryError none) {
             link.abort();
         }
@@ -573,11 +664,7 @@ final class Lines {
     /** What is under way may end. */
     synchronized void close() {
         closed = true;
-        for (Line line : lines) {
-            if (!line.busy) {
-                drop(line);
-            }
-        }
+        lines.stream().filter(line -> line.trip == null).forEach(this::drop);
     }
 
     // ---- errors ----

@@ -12,7 +12,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
 /** What to ask for. It can be asked for again and again. */
-public final class Request {
+public final class Request implements Cloneable {
     /** What is asked for. */
     enum What {
         SINGLE, SEVERAL, PATH
@@ -44,6 +44,15 @@ public final class Request {
             if (!StandardCharsets.UTF_8.newEncoder().canEncode(name)) {
                 throw new IllegalArgumentException("a name is no Unicode text");
             }
+        }
+    }
+
+    @Override
+    protected Request clone() {
+        try {
+            return (Request) super.clone();
+        } catch (CloneNotSupportedException never) {
+            throw new AssertionError(never);
         }
     }
 
@@ -167,9 +176,11 @@ public final class Request {
      * @throws InterruptedException the thread was interrupted; nothing is held
      */
     public Lease acquire() throws SQLException, InterruptedException {
-        Want want = new Want(this, byHand ? null : Thread.currentThread());
-        want.start();
+        Want want = Lines.drive(new Want(clone(), byHand ? null : Thread.currentThread())::start);
         try {
+            if (Thread.interrupted()) {
+                throw new InterruptedException();
+            }
             Lease lease = want.granted.get();
             if (!byHand) {
                 Scope.enter(lease);
@@ -204,7 +215,7 @@ public final class Request {
      */
     public CompletableFuture<Lease> acquireAsync() {
         CompletableFuture<Lease> result = new CompletableFuture<>();
-        Want want = new Want(this, null);
+        Want want = new Want(clone(), null);
         want.granted.whenCompleteAsync((lease, error) -> {
             if (error != null) {
                 result.completeExceptionally(error);

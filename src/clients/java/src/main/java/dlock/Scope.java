@@ -18,7 +18,7 @@ final class Scope {
     /** The innermost lease of this thread, or null. */
     static Lease lease() {
         Scope scope = INNERMOST.get();
-        while (scope != null && scope.lease.isReleased()) {
+        while (scope != null && scope.lease.isOver()) {
             scope = scope.outer;
         }
         if (scope == null) {
@@ -48,7 +48,7 @@ final class Scope {
     static void interruptAgain() {
         lease();
         for (Scope scope = INNERMOST.get(); scope != null; scope = scope.outer) {
-            if (!scope.lease.isReleased() && scope.lease.isInterrupting()) {
+            if (scope.lease.isInterrupting()) {
                 Thread.currentThread().interrupt();
             }
         }

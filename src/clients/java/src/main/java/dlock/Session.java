@@ -14,7 +14,6 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.Predicate;
@@ -28,8 +27,12 @@ import javax.sql.DataSource;
  * <p>Connections come from the source. If it is a pool, it must have room for them beside the work.
  */
 public final class Session implements AutoCloseable {
-    private static final Lines.Kind ONCE = Lines.Kind.alone("SELECT %1$sdlock_once(?, ?::interval)::text");
+    private static final Lines.Kind ONCE = Lines.Kind.alone("SELECT %1$sdlock_once(?, ?::interval)::text", Lines.ANSWER_WITHIN);
+    private static final Lines.Kind FIND = Lines.Kind.urgent(
+        "SELECT array_agg((SELECT token FROM %1$sdlock_lease(n) WHERE owner = o LIMIT 1) ORDER BY i)::text[]"
+        + " FROM unnest(?::text[], ?::text[]) WITH ORDINALITY AS e(n, o, i)");
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(100);
+    private static final long UNDO_WITHIN = TimeUnit.SECONDS.toNanos(3);
 
     /** Protects this and what belongs to it: holds, wants, places. */
     final Object mutex = new Object();
@@ -42,10 +45,10 @@ public final class Session implements AutoCloseable {
     private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
     private final Set<Want> wants = new HashSet<>();
     private final Map<String, Integer> wanted = new HashMap<>(); // how many requests: by owner and name
+    private final Map<String, List<Runnable>> undoing = new HashMap<>(); // what waits for that: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
-    private ScheduledFuture<?> timer; // for the next renewal or deadline
-    private long timerAt = Background.FOREVER;
+    private final Background.Alarm alarm = new Background.Alarm(this::tick); // for the next renewal or deadline
     private boolean inTrouble; // do renewals fail?
     private boolean closed;
 
@@ -282,6 +285,43 @@ public final class Session implements AutoCloseable {
         }
     }
 
+    /**
+     * End what an owner may hold without having heard of it. It is found first, and released by its token: whenever
+     * the server gets to do that, it ends nothing that is granted later. The result says when that is done, or in vain.
+     */
+    CompletableFuture<Void> undo(String owner, String name) {
+        String key = placeOf(owner, name);
+        CompletableFuture<Void> done = new CompletableFuture<>();
+        List<Runnable> waiting = new ArrayList<>();
+        long until = Background.after(UNDO_WITHIN);
+        Runnable end = () -> {
+            if (done.complete(null)) {
+                undoing.remove(key);
+                waiting.forEach(Runnable::run);
+            }
+        };
+        undoing.put(key, waiting);
+        Background.at(until, () -> {
+            synchronized (mutex) {
+                end.run();
+            }
+        });
+        insist(FIND, until, Lines.Answer::isGood, found -> {
+            if (found == null || found.value() == null) {
+                end.run();
+            } else {
+                insist(Lease.RELEASE, until, Lines.Answer::isGood, released -> end.run(), name, found.value());
+            }
+        }, name, owner);
+        return done;
+    }
+
+    /** Is what this owner may hold on the lock being undone? Then that is called afterwards. */
+    boolean awaitUndo(String key, Runnable then) {
+        List<Runnable> waiting = undoing.get(key);
+        return waiting != null && waiting.add(then);
+    }
+
     void keep(Hold hold) {
         holds.add(hold);
         margin = Math.min(margin, hold.margin);
@@ -291,19 +331,13 @@ public final class Session implements AutoCloseable {
     void forget(Hold hold) {
         holds.remove(hold);
         if (holds.isEmpty()) {
-            Background.cancel(timer);
-            timerAt = Background.FOREVER;
             margin = Background.FOREVER;
         }
     }
 
-    /** Set the timer, if it is not to go off earlier. */
+    /** Something will be to be done at this moment. */
     void arm(long moment) {
-        if (moment < timerAt && !holds.isEmpty()) {
-            Background.cancel(timer);
-            timerAt = moment;
-            timer = Background.at(moment, this::tick);
-        }
+        alarm.set(moment);
     }
 
     /** Stop what is late, and renew what is due, or soon will be. */
@@ -312,7 +346,6 @@ public final class Session implements AutoCloseable {
             long now = Background.now();
             long smallest = Background.FOREVER;
             long next = Background.FOREVER;
-            timerAt = Background.FOREVER;
             for (Hold hold : List.copyOf(holds)) {
                 if (hold.reason() == null) {
                     hold.renewBy(now + hold.every / 2);

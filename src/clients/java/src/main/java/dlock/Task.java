@@ -10,10 +10,10 @@ import java.util.concurrent.TimeUnit;
 
 /** A task of a queue, captured by a worker. A transaction of the task finishes it. */
 public final class Task extends Hold {
-    private static final Lines.Kind RENEW = kind("renew", "renew(q, k, t)");
-    static final Lines.Kind FINISH = kind("finish", "finish(q, k, t, state => x)");
-    static final Lines.Kind FAIL = kind("fail", "fail(q, k, t, error => x)");
-    static final Lines.Kind RELEASE = kind("release", "release(q, k, t)");
+    private static final Lines.Kind RENEW = kind("renew(q, k, t)");
+    static final Lines.Kind FINISH = kind("finish(q, k, t, state => x)");
+    static final Lines.Kind FAIL = kind("fail(q, k, t, error => x)");
+    static final Lines.Kind RELEASE = kind("release(q, k, t)");
     private static final String FINISH_ONE = "SELECT %1$sdlock_task_finish(?, ?, ?::bigint, state => ?)";
 
     /** After errors; and how much longer to go on than the task lasts. */
@@ -21,12 +21,7 @@ public final class Task extends Hold {
     private static final long STAY = TimeUnit.SECONDS.toNanos(1);
 
     private final String queue;
-    private final String key;
-    private final long token;
-    private final String payload;
-    private final int priority;
-    private final int attempts;
-    private final String fromState;
+    private final String[] row;
     private final String schema;
     private volatile String state;
     private volatile boolean finished; // by a transaction
@@ -34,19 +29,14 @@ public final class Task extends Hold {
     /** From a row of dlock_task_capture(). */
     Task(Session session, String schema, String queue, String[] row, long ttl, long sent) {
         super(session, "task \"" + row[0] + "\" of queue \"" + queue + "\"", RENEW,
-            List.<Object[]>of(new Object[] {queue, row[0], row[1], null}), ttl, sent);
+            List.<Object[]>of(new Object[] {queue, row[0], row[1], null}), ttl, false, sent);
         this.queue = queue;
         this.schema = schema;
-        key = row[0];
-        token = Long.parseLong(row[1]);
-        payload = row[2];
-        priority = Integer.parseInt(row[3]);
-        attempts = Integer.parseInt(row[4]);
-        fromState = row[5];
+        this.row = row;
     }
 
-    private static Lines.Kind kind(String key, String call) {
-        return Lines.Kind.urgent("task " + key, "SELECT array_agg(%1$sdlock_task_" + call + " ORDER BY i)::text[]"
+    private static Lines.Kind kind(String call) {
+        return Lines.Kind.urgent("SELECT array_agg(%1$sdlock_task_" + call + " ORDER BY i)::text[]"
             + " FROM unnest(?::text[], ?::text[], ?::text[]::bigint[], ?::text[]) WITH ORDINALITY AS e(q, k, t, x, i)");
     }
 
@@ -55,30 +45,30 @@ public final class Task extends Hold {
     }
 
     public String key() {
-        return key;
+        return row[0];
     }
 
     public long token() {
-        return token;
+        return Long.parseLong(row[1]);
     }
 
     /** JSON. */
     public Optional<String> payload() {
-        return Optional.ofNullable(payload);
+        return Optional.ofNullable(row[2]);
     }
 
     public int priority() {
-        return priority;
+        return Integer.parseInt(row[3]);
     }
 
     /** How many there have been, with this one. */
     public int attempts() {
-        return attempts;
+        return Integer.parseInt(row[4]);
     }
 
     /** The state that it was captured from. */
     public String fromState() {
-        return fromState;
+        return row[5];
     }
 
     /** The state that it is to have when it is finished, if not that of the queue. */
@@ -91,8 +81,8 @@ public final class Task extends Hold {
     void leave(Connection connection) throws SQLException {
         try (PreparedStatement statement = connection.prepareStatement(FINISH_ONE.formatted(schema))) {
             statement.setString(1, queue);
-            statement.setString(2, key);
-            statement.setLong(3, token);
+            statement.setString(2, key());
+            statement.setLong(3, token());
             statement.setObject(4, state, Types.OTHER);
             statement.executeQuery().close();
         }
@@ -153,12 +143,12 @@ public final class Task extends Hold {
     private void settle(Lines.Kind kind, String extra) {
         while (true) {
             long left = remaining().toNanos();
-            Lines.Answer answer = session.lines.askPatiently(kind, left + STAY, queue, key, Long.toString(token), extra);
+            Lines.Answer answer = session.lines.askPatiently(kind, left + STAY, queue, row[0], row[1], extra);
             if (answer.error() == null) {
                 return;
             }
             if (left == 0 || !(answer.error() instanceof ServerUnreachable)) {
-                Background.LOGGER.log(System.Logger.Level.WARNING, what() + " was not settled", answer.error());
+                Background.LOGGER.log(System.Logger.Level.WARNING, what + " was not settled", answer.error());
                 return;
             }
             Background.nap(RETRY_AFTER);

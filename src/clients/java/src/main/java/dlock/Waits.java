@@ -25,8 +25,8 @@ final class Waits {
     static final long KEEP = TimeUnit.SECONDS.toNanos(10);
     private static final long TAKE = TimeUnit.SECONDS.toNanos(5);
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(500);
-    private static final Lines.Kind TURNS = new Lines.Kind(null, false, TAKE + Lines.ANSWER_WITHIN,
-        "SELECT name, owner, token::text FROM %1$sdlock_take(?, ?::interval, ?::interval)");
+    private static final Lines.Kind TURNS = Lines.Kind.alone(
+        "SELECT name, owner, token::text FROM %1$sdlock_take(?, ?::interval, ?::interval)", TAKE + Lines.ANSWER_WITHIN);
 
     private final Session session;
     private final Map<String, List<Want>> places = new HashMap<>(); // who waits: by owner and name

@@ -10,7 +10,6 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
 /**
@@ -18,14 +17,13 @@ import java.util.stream.Collectors;
  * up. No thread goes with it: each step is taken by whoever has what it waited for.
  *
  * <p>It is in doubt if it may have been granted what it has not heard of: an answer was lost, or perhaps a
- * turn was. Then it asks for just that; and if it is given up, that is undone.
+ * turn was. Then it asks for just that; and if it is given up, that is undone, which other requests of
+ * its owner for the same lock wait for.
  *
  * <p>All is protected by the session's mutex. Methods are called with that held, unless they say otherwise.
  */
 final class Want {
-    private static final Lines.Kind UNDO = Lines.Kind.urgent("undo",
-        "SELECT array_agg(%1$sdlock_release(n, o) ORDER BY i)::text[] FROM unnest(?::text[], ?::text[]) WITH ORDINALITY AS e(n, o, i)");
-    private static final Lines.Kind HOLDER = new Lines.Kind("holder", false, 0,
+    private static final Lines.Kind HOLDER = new Lines.Kind(
         "SELECT array_agg((SELECT owner FROM %1$sdlock_lease(n) LIMIT 1) ORDER BY i)::text[]"
         + " FROM unnest(?::text[]) WITH ORDINALITY AS e(n, i)");
     private static final String MANY =
@@ -34,14 +32,14 @@ final class Want {
     private static final String ARGUMENTS =
         ", owner => ?, ttl => ?::interval, mode => ?, reentry => ?, lock_delay => ?::interval, min_hold => ?::interval, payload => ?::jsonb";
     private static final Lines.Kind ALONE = Lines.Kind.alone(
-        "SELECT %1$sdlock_acquire(?" + ARGUMENTS + ", permits => ?::integer, keep => ?::interval)::text");
+        "SELECT %1$sdlock_acquire(?" + ARGUMENTS + ", permits => ?::integer, keep => ?::interval)::text", Lines.ANSWER_WITHIN);
     private static final Lines.Kind ALL = Lines.Kind.alone(
-        "SELECT array_to_string(%1$sdlock_acquire_all(?::text[]" + ARGUMENTS + "), ',')");
-    private static final Lines.Kind PATH = Lines.Kind.alone("SELECT %1$sdlock_acquire_path(?" + ARGUMENTS + ")::text");
+        "SELECT array_to_string(%1$sdlock_acquire_all(?::text[]" + ARGUMENTS + "), ',')", Lines.ANSWER_WITHIN);
+    private static final Lines.Kind PATH = Lines.Kind.alone("SELECT %1$sdlock_acquire_path(?" + ARGUMENTS + ")::text", Lines.ANSWER_WITHIN);
 
     /**
-     * How long a request whose answer is not known is sent again, or tried to be undone, after it was to end; and how
-     * soon one is sent again to a server that is away.
+     * How long a request whose answer is not known is sent again, after it was to end; and how soon one is sent
+     * again to a server that is away.
      */
     private static final long DOUBT_WITHIN = TimeUnit.SECONDS.toNanos(3);
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(200);
@@ -53,27 +51,18 @@ final class Want {
     /** The token of a turn that never comes. */
     static final String NEVER = "never";
 
+    final Request request; // as it was asked for
     final Session session;
     final String label;
     final String task;
     final String owner;
-    final long ttl;
     final Set<String> keys; // owner and names
     final String place; // the key of its place in a queue, if it can have one
     final CompletableFuture<Lease> granted = new CompletableFuture<>();
     final CompletableFuture<Void> ended = new CompletableFuture<>(); // nothing is left to be done
-    private final Request.What what;
     private final List<String> names;
-    private final String payload;
-    private final String permits;
-    private final String reentry;
-    private final List<String> spans;
-    private final boolean byHand;
-    private final Consumer<Lease> onLost;
     private final Thread thread; // that the lease is of
-    private final boolean waits;
     private final long until;
-    private final String mode;
     private Lines.Entry entry;
     private boolean last; // it does not wait after this answer
     private boolean gone; // given up
@@ -89,36 +78,34 @@ final class Want {
 
     /** The thread that gets the lease, or null. */
     Want(Request request, Thread thread) {
+        this.request = request;
+        this.thread = thread;
         session = request.session;
-        what = request.what;
         names = request.names;
         label = String.join(", ", names);
         task = request.task == null ? Scope.task() : request.task;
         owner = session.client() + "#" + task;
-        ttl = request.ttl;
-        onLost = request.onLost;
-        mode = request.mode;
-        payload = request.payload;
-        permits = request.permits;
-        reentry = request.reentry;
-        byHand = request.byHand;
-        spans = List.of(Background.interval(ttl), Background.interval(request.lockDelay), Background.interval(request.minHold));
-        this.thread = thread;
-        waits = request.limit > 0;
         until = Background.after(request.limit);
         keys = names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
-        place = what == Request.What.SINGLE ? keys.iterator().next() : null;
+        place = request.what == Request.What.SINGLE ? keys.iterator().next() : null;
     }
 
     /** The mutex is not held. */
-    void start() {
+    Want start() {
         synchronized (session.mutex) {
             session.begin(this);
-            if (waits && "deny".equals(reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
-                fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
-            } else {
-                ask();
-            }
+            begin();
+        }
+        return this;
+    }
+
+    private void begin() {
+        if (keys.stream().anyMatch(key -> session.awaitUndo(key, this::begin))) {
+            return;
+        } else if (request.limit > 0 && "deny".equals(request.reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
+            fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
+        } else {
+            ask();
         }
     }
 
@@ -160,20 +147,22 @@ final class Want {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
-        String entering = doubted && session.isAlone(this) ? "return" : reentry;
-        if (place != null && payload == null) {
-            String[] shared = {spans.get(0), mode, permits, entering, spans.get(1), spans.get(2), keep};
-            Lines.Kind kind = new Lines.Kind("acquire " + Arrays.toString(shared), false, 0, MANY, shared);
+        String entering = (doubted || placed) && session.isAlone(this) ? "return" : request.reentry;
+        String ttl = Background.interval(request.ttl);
+        String lockDelay = Background.interval(request.lockDelay);
+        String minHold = Background.interval(request.minHold);
+        if (place != null && request.payload == null) {
+            Lines.Kind kind = new Lines.Kind(MANY, ttl, request.mode, request.permits, entering, lockDelay, minHold, keep);
             submit(kind, doubted, names.get(0), owner);
             return;
         }
-        List<Object> row = new ArrayList<>();
-        row.add(what == Request.What.SEVERAL ? names.toArray(String[]::new) : names.get(0));
-        row.addAll(Arrays.asList(owner, spans.get(0), mode, entering, spans.get(1), spans.get(2), payload));
-        if (what == Request.What.SINGLE) {
-            row.addAll(Arrays.asList(permits, keep));
+        Object[] row = {request.what == Request.What.SEVERAL ? names.toArray(String[]::new) : names.get(0), owner, ttl, request.mode,
+            entering, lockDelay, minHold, request.payload, request.permits, keep};
+        if (place != null) {
+            submit(ALONE, doubted, row);
+        } else {
+            submit(request.what == Request.What.SEVERAL ? ALL : PATH, doubted, Arrays.copyOf(row, row.length - 2));
         }
-        submit(what == Request.What.SEVERAL ? ALL : what == Request.What.PATH ? PATH : ALONE, doubted, row.toArray());
     }
 
     /** The answer may come at once, if the entry is withdrawn. */
@@ -286,7 +275,7 @@ final class Want {
     /** A turn may have come some time after it was asked for: when was the lease held for sure? */
     private void confirm(boolean doubted) {
         String token = turn;
-        if (Background.now() - turnSent < Math.min(ttl / 12, TimeUnit.SECONDS.toNanos(1))) {
+        if (Background.now() - turnSent < Math.min(request.ttl / 12, TimeUnit.SECONDS.toNanos(1))) {
             grant(new String[] {token}, turnSent);
             return;
         }
@@ -313,10 +302,8 @@ final class Want {
         }
         Lease lease = new Lease(this, all, sent);
         session.add(lease);
-        if (byHand) {
-            lease.beginByHand();
-        } else {
-            lease.begin(thread, onLost == null ? null : () -> onLost.accept(lease));
+        if (!request.byHand) {
+            lease.begin(thread, request.onLost == null ? null : () -> request.onLost.accept(lease));
         }
         close();
         if (granted.complete(lease)) {
@@ -326,16 +313,11 @@ final class Want {
         }
     }
 
-    /** What it may have been granted all the same is ended before that is told, for then the task may ask again. */
+    /** What it may have been granted all the same is ended before that is told. */
     private void fail(Throwable why) {
-        long end = Background.after(DOUBT_WITHIN);
-        List<CompletableFuture<Void>> undone = new ArrayList<>();
-        for (String name : inDoubt && session.isAlone(this) ? names : List.<String>of()) {
-            CompletableFuture<Void> done = new CompletableFuture<>();
-            undone.add(done);
-            session.insist(UNDO, end, answer -> answer.error() == null || !session.isAlone(this), answer -> done.complete(null), name, owner);
-        }
-        CompletableFuture.allOf(undone.toArray(CompletableFuture<?>[]::new)).thenRun(() -> {
+        CompletableFuture<?>[] undone = (inDoubt && session.isAlone(this) ? names : List.<String>of()).stream()
+            .map(name -> session.undo(owner, name)).toArray(CompletableFuture<?>[]::new);
+        CompletableFuture.allOf(undone).thenRun(() -> {
             close();
             granted.completeExceptionally(why);
             ended.complete(null);
@@ -353,7 +335,7 @@ final class Want {
     /** Say who holds it, or something above it, if somebody still does: from this name on. */
     private void refuse(int from) {
         List<String> places = new ArrayList<>(names);
-        if (what == Request.What.PATH) {
+        if (request.what == Request.What.PATH) {
             String path = names.get(0);
             places.clear();
             for (int end = path.indexOf('/'); end >= 0; end = path.indexOf('/', end + 1)) {

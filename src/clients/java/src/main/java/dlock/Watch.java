@@ -9,7 +9,7 @@ import java.util.function.Consumer;
  * intervals are asked for at once. It has no thread of its own.
  */
 public final class Watch implements AutoCloseable {
-    private static final Lines.Kind LOOK = new Lines.Kind("watch", false, 0,
+    private static final Lines.Kind LOOK = new Lines.Kind(
         "SELECT array_agg(l.token ORDER BY i)::text[], array_agg(l.owner ORDER BY i), array_agg(l.payload::text ORDER BY i)"
         + " FROM unnest(?::text[]) WITH ORDINALITY AS e(n, i) LEFT JOIN LATERAL %1$sdlock_watch(n, NULL, '0') AS l ON true");
 

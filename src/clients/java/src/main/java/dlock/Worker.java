@@ -2,13 +2,14 @@ package dlock;
 
 import java.time.Duration;
 import java.time.temporal.ChronoUnit;
-import java.util.HashSet;
-import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * Works on tasks of a queue, so many at a time, each in a thread of its own. A task whose handler throws has
@@ -21,10 +22,10 @@ public final class Worker implements AutoCloseable {
         void handle(Task task) throws Exception;
     }
 
-    private static final Lines.Kind CAPTURE = new Lines.Kind(null, false, 0,
+    private static final Lines.Kind CAPTURE = Lines.Kind.alone(
         "SELECT key, token::text, payload::text, priority::text, attempts::text, from_state"
         + " FROM %1$sdlock_task_capture(?, count => ?::integer, from_states => ?::text[], to_state => ?, owner => ?, ttl => ?::interval,"
-        + " on_timeout => ?, wait => ?::interval)");
+        + " on_timeout => ?, wait => ?::interval)", Lines.ANSWER_WITHIN);
     private static final int MOST = 1000;
 
     /** How long a capture waits for tasks; so long, it holds a snapshot, and the end waits for it. */
@@ -44,14 +45,12 @@ public final class Worker implements AutoCloseable {
     private String toState = "working";
     private String onTimeout;
 
+    private final Semaphore free; // tasks more that may run; and the end has one
+    private final Set<Task> running = ConcurrentHashMap.newKeySet();
+    private final AtomicBoolean started = new AtomicBoolean();
+    private final CompletableFuture<Void> stop = new CompletableFuture<>();
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
-
-    // Protected by this.
-    private final Set<Task> running = new HashSet<>();
-    private boolean started;
-    private boolean capturing;
-    private boolean stopping;
-    private boolean aborted;
+    private volatile boolean aborted;
 
     Worker(Session session, String queue, Handler handler, int concurrency) {
         if (concurrency < 1 || concurrency > MOST) {
@@ -61,6 +60,7 @@ public final class Worker implements AutoCloseable {
         this.queue = Objects.requireNonNull(queue);
         this.handler = Objects.requireNonNull(handler);
         this.concurrency = concurrency;
+        free = new Semaphore(concurrency);
         captures = new Lines(session.source, 1, () -> Background.FOREVER);
     }
 
@@ -89,78 +89,61 @@ public final class Worker implements AutoCloseable {
     }
 
     /** Work until stop(). */
-    public synchronized Worker start() {
-        if (started) {
-            throw new IllegalStateException("it has been started already");
+    public Worker start() {
+        if (!started.compareAndSet(false, true)) {
+            throw new IllegalStateException("it has been started already, or stopped");
         }
         session.begin(this, this::capture);
-        started = true;
-        capturing = true;
         return this;
     }
 
     private void capture() {
         long retry = RETRY_AFTER;
-        for (int room = awaitRoom(0); room > 0; room = awaitRoom(0)) {
-            Lines.Answer answer = captures.askPatiently(CAPTURE, 2 * Lines.ANSWER_WITHIN, queue, Integer.toString(room), fromStates, toState,
+        for (int room = awaitRoom(); room > 0; room = awaitRoom()) {
+            String count = Integer.toString(Math.min(room, concurrency));
+            Lines.Answer answer = captures.askPatiently(CAPTURE, 2 * Lines.ANSWER_WITHIN, queue, count, fromStates, toState,
                 session.client() + "#" + queue, Background.interval(ttl), onTimeout, Background.interval(Math.min(CAPTURE_FOR, ttl / 6)));
-            if (answer.error() == null) {
+            free.release(answer.isGood() ? room - answer.rows().size() : room);
+            if (answer.isGood()) {
                 retry = RETRY_AFTER;
                 answer.rows().forEach(row -> begin(new Task(session, captures.schema(), queue, row, ttl, answer.sent())));
             } else {
                 Background.LOGGER.log(System.Logger.Level.WARNING, "a worker of queue \"" + queue + "\" goes on", answer.error());
-                awaitRoom(retry);
+                Background.patiently(stop, retry);
                 retry = Math.min(2 * retry, LONGEST_RETRY);
             }
         }
-        synchronized (this) {
-            capturing = false;
-            endIfIdle();
-        }
+        free.acquireUninterruptibly(concurrency);
+        ended.complete(null);
     }
 
-    /** Wait so long, and until fewer tasks run than may: how many fewer; 0 as soon as it stops. */
-    private synchronized int awaitRoom(long least) {
-        long end = Background.after(least);
-        for (long left = least; !stopping && (left > 0 || running.size() == concurrency); left = end - Background.now()) {
-            try {
-                wait(left > 0 ? left / 1_000_000 + 1 : 0);
-            } catch (InterruptedException nobody) {
-                // Look again.
-            }
+    /** Wait until fewer tasks run than may, and take what is free: how many; 0 once it stops. */
+    private int awaitRoom() {
+        free.acquireUninterruptibly();
+        if (stop.isDone()) {
+            return 0;
         }
-        return stopping ? 0 : concurrency - running.size();
+        return 1 + free.drainPermits();
     }
 
     private void begin(Task task) {
-        synchronized (this) {
-            running.add(task);
-        }
+        running.add(task);
         Background.runAnyhow(() -> {
             try {
                 task.handle(handler, this);
             } finally {
-                synchronized (this) {
-                    running.remove(task);
-                    notifyAll();
-                    endIfIdle();
-                }
+                running.remove(task);
+                free.release();
             }
         });
     }
 
-    private void endIfIdle() {
-        if (!capturing && running.isEmpty()) {
-            ended.complete(null);
-        }
-    }
-
-    synchronized boolean isStopping() {
-        return stopping;
+    boolean isStopping() {
+        return stop.isDone();
     }
 
     /** Are tasks that fail to be given back? */
-    synchronized boolean isAborted() {
+    boolean isAborted() {
         return aborted;
     }
 
@@ -169,31 +152,23 @@ public final class Worker implements AutoCloseable {
      * then are given back as if they had not been captured. Called by a handler, it does not wait.
      */
     public void stop(Duration grace) {
-        synchronized (this) {
-            stopping = true;
-            notifyAll();
-            endIfIdle();
+        if (stop.complete(null)) {
+            free.release();
+        }
+        if (started.compareAndSet(false, true)) {
+            ended.complete(null);
         }
         ended.thenRun(() -> {
             captures.close();
             session.end(this);
         });
-        if (isHandler()) {
+        if (running.stream().anyMatch(task -> task.worker == Thread.currentThread())) {
             return;
         }
         Background.patiently(ended, Background.nanos(grace));
-        List<Task> late;
-        synchronized (this) {
-            aborted = true;
-            late = List.copyOf(running);
-        }
-        late.forEach(Task::abort);
+        aborted = true;
+        running.forEach(Task::abort);
         Background.patiently(ended, Background.FOREVER);
-    }
-
-    /** Is this called by a handler, which cannot wait for itself? */
-    private synchronized boolean isHandler() {
-        return running.stream().anyMatch(Hold::isWork);
     }
 
     /** The same without a limit. */

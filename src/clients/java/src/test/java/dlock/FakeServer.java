@@ -30,6 +30,7 @@ final class FakeServer {
     static final class Asked {
         final String what;
         final Map<Integer, Object> parameters;
+        final Thread thread = Thread.currentThread();
         private final CompletableFuture<String> reply = new CompletableFuture<>();
 
         Asked(String what, Map<Integer, Object> parameters) {
@@ -118,16 +119,16 @@ final class FakeServer {
 
     private ResultSet execute(String sql, Map<Integer, Object> parameters, CompletableFuture<Void> aborted) throws SQLException {
         if (sql.contains("pg_proc")) {
-            return result("s.", " dlock_acquire_each dlock_renew_each dlock_release_each dlock_take ", "db", "name");
+            return result("s.", " dlock_acquire_each dlock_renew_each dlock_release_each dlock_take ", "db", "name", "1");
         } else if (sql.contains("set_config")) {
             return result("name");
-        } else if (sql.contains("dlock_lease(")) {
+        } else if (sql.contains("SELECT owner FROM s.dlock_lease(")) {
             String[] gone = new String[((String[]) parameters.get(1)).length];
             return result((Object) gone);
         }
         Matcher function = FUNCTION.matcher(sql);
         function.find();
-        Asked statement = new Asked(function.group(1), parameters);
+        Asked statement = new Asked(function.group(1), new LinkedHashMap<>(parameters));
         (statement.what.equals("take") ? takes : asked).add(statement);
         try {
             CompletableFuture.anyOf(statement.reply, aborted).get();

@@ -186,6 +186,25 @@ final class SessionTest {
         server.none();
     }
 
+    /** A thread makes the statement that it waits for itself, if there is a connection; not if it is interrupted. */
+    void testOwnThread() throws Exception {
+        for (boolean interrupted : new boolean[] {false, true}) {
+            Lease lease = held("a");
+            awaitIdle();
+            Thread thread = new Thread(() -> {
+                if (interrupted) {
+                    Thread.currentThread().interrupt();
+                }
+                lease.close();
+            });
+            thread.start();
+            FakeServer.Asked release = server.next("release_each", "a");
+            expect((release.thread == thread) != interrupted, release.thread);
+            release.answer("true");
+            thread.join();
+        }
+    }
+
     // ---- what is in doubt ----
 
     /** The answer to this request is an error: how it was asked. */
@@ -210,12 +229,12 @@ final class SessionTest {
         granting = server.next("acquire_each", "b");
         asked.cancel(false);
         granting.fail("57P01");
-        server.next("release", "b").fail("57P01");
-        FakeServer.Asked release = server.next("release", "b");
-        asked = ask(request -> request.task("own").byHand(), "b").get(0);
-        release.fail("57P01"); // a release by owner would end what is granted now
-        server.next("acquire_each", "b").answer("3");
-        expect(asked.get().token() == 3, asked);
+        server.next("lease", "b").fail("57P01");
+        server.next("lease", "b").answer("3");
+        FakeServer.Asked release = server.next("release_each", "b");
+        expect(release.array(2)[0].equals("3"), "the token that was found");
+        release.fail("57P01");
+        server.next("release_each", "b").answer("false");
 
         // Not if a standby has answered.
         asked = ask("c").get(0);
@@ -225,6 +244,72 @@ final class SessionTest {
         server.none();
     }
 
+    /** What may have been granted is ended before the task asks for that lock again, if it is not too late for that. */
+    void testUndo() throws Exception {
+        UnaryOperator<Request> own = request -> request.task("own").byHand();
+        doubt(own, "a");
+        FakeServer.Asked find = server.next("lease", "a");
+        CompletableFuture<Lease> asked = own.apply(session.lease("a")).acquireAsync();
+        CompletableFuture<Lease> both = own.apply(session.leaseAll(List.of("b", "a"))).waitForever().acquireAsync();
+        CompletableFuture<Lease> givenUp = own.apply(session.lease("a")).waitForever().acquireAsync();
+        expect(givenUp.cancel(false), "given up");
+        server.none();
+        CompletableFuture<Lease> another = ask("a").get(0); // of another task
+        server.next("acquire_each", "a").answer("NULL");
+        fails(LeaseRefused.class, another);
+        find.answer("3");
+        FakeServer.Asked release = server.next("release_each", "a");
+        expect(release.array(2)[0].equals("3"), "the token that was found");
+        server.none();
+        release.answer("true");
+        server.next("acquire_each", "a").answer("4");
+        expect(asked.get().token() == 4, asked);
+        server.next("acquire_all", "b", "a").fail("22023");
+        fails(SQLException.class, both);
+
+        // What is found too late may have been granted since.
+        doubt(own, "c");
+        find = server.next("lease", "c");
+        asked = own.apply(session.lease("c")).acquireAsync();
+        server.next("acquire_each", "c").answer("5"); // after three seconds
+        expect(asked.get().token() == 5, asked);
+        find.answer("5");
+        awaitIdle();
+        server.none();
+
+        // The end of the session ends it for those that wait.
+        doubt(own, "d");
+        find = server.next("lease", "d");
+        asked = own.apply(session.lease("d")).waitForever().acquireAsync();
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        fails(SessionClosed.class, asked);
+        find.answer("NULL");
+        closed.get();
+    }
+
+    /** A request is given up that may have been granted. */
+    private void doubt(UnaryOperator<Request> set, String name) throws InterruptedException {
+        CompletableFuture<Lease> asked = ask(set, name).get(0);
+        FakeServer.Asked granting = server.next("acquire_each", name);
+        asked.cancel(false);
+        granting.fail("57P01");
+    }
+
+    /** What a last request with a place is granted, it may have been granted before: that is entered once. */
+    void testReentryOnce() throws Exception {
+        for (String reentry : new String[] {"return", "count"}) { // the latter if that is of another one of its leases
+            CompletableFuture<Lease> asked = ask(request -> request.task("own").reenter().byHand().waitForever(), "a").get(0);
+            FakeServer.Asked asking = server.next("acquire_each", "a");
+            expect(asking.reentry().equals("count"), asking.reentry());
+            asking.answer("NULL");
+            server.take().answer("a," + asking.array(2)[0] + ",NULL");
+            FakeServer.Asked last = server.next("acquire_each", "a");
+            expect(last.reentry().equals(reentry), last.reentry());
+            last.answer("7");
+            expect(asked.get().token() == 7, asked);
+        }
+    }
+
     /** What one of two requests of a task was granted is not for the other. */
     void testTwoInDoubt() throws Exception {
         List<CompletableFuture<Lease>> asked = ask(request -> request.task("own"), "a", "a");
@@ -232,7 +317,7 @@ final class SessionTest {
         expect(fail("a", "57P01").equals("deny"), "the other one");
         expect(fail("a", "XX000").equals("deny"), "the first one again");
         fail("a", "XX000"); // the first one has ended, perhaps before it was asked for
-        server.next("release", "a").answer("false");
+        server.next("lease", "a").answer("NULL");
         asked.forEach(result -> fails(SQLException.class, result));
 
         // Nor is a lease.
@@ -294,7 +379,7 @@ final class SessionTest {
             if (held) {
                 expect(asked.get().token() == 8, asked);
             } else {
-                server.next("release", "a").answer("false");
+                server.next("lease", "a").answer("NULL");
                 server.next("release_each", "a").answer("false");
                 fails(LeaseLost.class, asked);
             }
@@ -361,6 +446,25 @@ final class SessionTest {
         release.answer("true");
         closed.get();
         expect(released.get() == null, released);
+    }
+
+    /** Its end is told to a thread that makes a statement itself, whatever the server does. */
+    void testCloseOwnThread() throws Exception {
+        held("a");
+        awaitIdle();
+        CompletableFuture<Void> asked = CompletableFuture.runAsync(() -> {
+            try {
+                session.lease("b").acquire();
+            } catch (SQLException | InterruptedException failed) {
+                throw new AssertionError(failed);
+            }
+        }, task -> new Thread(task).start());
+        server.next("acquire_each", "b");
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        fails(SessionClosed.class, asked);
+        server.next("lease", "b").answer("NULL");
+        server.next("release_each", "a").answer("true");
+        closed.get();
     }
 
     /** A lease that is lost is told to the work, and by onLost. */
