@@ -31,9 +31,10 @@
  *	  conversions on one lock, and for chains of waits that cross.
  *
  *	  Nobody sleeps by a place, so its owner's next call for it checks; and a client that asks
- *	  for many places checks once for all of an owner.  Such a search begins at each of these places.  A lease of the owner leads to them all, so
- *	  whichever of them the search came from, it has a circle; a place in front of a request
- *	  closes one only if the search came from that place, but each circle has a lease, whose
+ *	  for many places checks once for all of an owner.  Such a search begins at each of these
+ *	  places, and finds the circles that go through a lease of the owner: it leads to them all,
+ *	  so whichever of them the search came from, it has a circle.  A place in front of a request
+ *	  closes one only if the search came from that place.  But each circle has a lease, whose
  *	  owner finds it (src/README, "Deadlocks").
  *
  *	  A request for several locks holds nothing while it waits.  If only its place closes

@@ -108,7 +108,7 @@ begin_copy(DLockGraph *graph, const DLockPartitionSet *locked)
 	graph->next_place_node = palloc((graph->nkept + 1) * sizeof(int));
 	graph->waiter_of = palloc(processes * sizeof(int));
 	graph->waiters = palloc(processes * sizeof(DLockGraphWaiter));
-	graph->reached = palloc((processes + 1) * sizeof(int)); /* me twice */
+	graph->reached = palloc((processes + 1) * sizeof(int));
 	graph->is_reached = palloc0(processes * sizeof(bool));
 	graph->places = palloc0(processes * sizeof(DLockGraphPlace *));
 	graph->buckets = palloc(BUCKETS * sizeof(int));

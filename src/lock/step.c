@@ -603,15 +603,15 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 }
 
 /*
- * Call the requests that wait after leases have gone: for expired ones, which blocked nobody,
- * once the last of them has.
+ * Call the requests that wait after leases have gone.  Expired ones blocked nobody: it is enough
+ * to call once the last of them has gone, or for the turn of a place.
  */
 static void
 call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
 		dlock_queue_call(entry, now, DLOCK_CALL_CHANGED);
-	else if (dlock_space_holders(entry) == NULL)
+	else if (dlock_space_holders(entry) == NULL || entry->places)
 		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
 }
 

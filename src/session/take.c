@@ -96,9 +96,9 @@ check_owner(DLockTake *take, DLockDatabase *db, const DLockBytes *owner_name)
 
 	if (take->checked == NULL)
 	{
-		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key)};
+		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key),.hcxt = CurrentMemoryContext};
 
-		take->checked = hash_create("owners of places", TAKE_BATCH, &control, HASH_ELEM | HASH_STRINGS);
+		take->checked = hash_create("owners of places", TAKE_BATCH, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 	}
 	memcpy(key, owner_name->data, owner_name->len);
 	(void) hash_search(take->checked, key, HASH_ENTER, &checked);
@@ -110,7 +110,12 @@ check_owner(DLockTake *take, DLockDatabase *db, const DLockBytes *owner_name)
 		{
 			.owner = dlock_name_copy(*owner_name)
 		};
+		/* What has been found is to be told: its place is gone. */
+		if (take->count > 0)
+			HOLD_INTERRUPTS();
 		checked = dlock_deadlock_check_places(db, &row->name, &owner) == NULL;
+		if (take->count > 0)
+			RESUME_INTERRUPTS();
 		if (checked)
 			pfree(unconstify(char *, row->owner.data));
 		else

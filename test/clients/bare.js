@@ -438,6 +438,22 @@ const tests = {
     await released;
   },
 
+  async 'a grant that is heard of too late is given back, and asked for again'() {
+    const session = new Session(where);
+    const lease = session.acquire('job', { ttl: 300 });
+    const first = await next('acquire_each', ['job']);
+    await new Promise((resolve) => setTimeout(resolve, 260));
+    first.answer(7);
+    const release = await next('release_each', ['job']);
+    assert.deepStrictEqual(release.values[1], ['7']);
+    release.answer('f');
+    (await next('acquire_each', ['job'])).answer(8);
+    assert.strictEqual((await lease).token, 8);
+    const released = (await lease).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+  },
+
   async 'work that goes on is told of close()'() {
     const session = new Session(where);
     const acquired = session.acquire('job');

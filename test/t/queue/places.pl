@@ -317,6 +317,18 @@ isnt($ctl->query_safe("SELECT dlock_acquire('crowd', 'new', '10 min')"), '', 'cr
 release('crowd', 'new');
 sound($ctl, 'crowd');
 
+# The worker begins the turn of a place that nobody attends to, also while another holder goes on.
+holder('permit', '1 h', ', permits => 2');
+isnt($ctl->query_safe("SELECT dlock_acquire('permit', 'other', '10 h', permits => 2)"), '', 'permit: another holder');
+place('permit', 'p', '10 min', '5 h', ', permits => 2');
+resume_worker($node);
+advance(3600, $ctl);
+still_worker($node);
+advance(600, $ctl);
+isnt($ctl->query_safe("SELECT dlock_acquire('permit', 'new', '10 min', permits => 2)"), '', 'permit: its turn had begun as the lease ended');
+release('permit', $_) foreach qw(new other);
+sound($ctl, 'permit');
+
 # The extension is dropped: who listens is told, and no place is left.
 holder('drop', '1 h');
 place('drop', 'client#1', '10 min', '20 h');

@@ -36,13 +36,15 @@ async function present(tx, leases) {
   await (typeof tx === 'function' ? tx(text) : tx.query(text));
 }
 
+const marginOf = (ttl) => Math.min(ttl / 6, MARGIN_MS);
+
 class Hold {
   constructor(session, what, ttl, sent, { onLost, signal } = {}) {
     this._session = session;
     this._what = what;
     this._ttl = ttl;
     this._every = Math.min(ttl / 6, RENEW_EVERY_MS);
-    this._margin = Math.min(ttl / 6, MARGIN_MS);
+    this._margin = marginOf(ttl);
     this._onLost = onLost;
     this._outer = signal;
     this._controller = null;
@@ -285,4 +287,4 @@ if (Symbol.asyncDispose) {
   };
 }
 
-module.exports = { Hold, Lease, present, RENEW, RELEASE };
+module.exports = { Hold, Lease, present, marginOf, RENEW, RELEASE };

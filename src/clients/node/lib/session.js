@@ -8,7 +8,7 @@ const crypto = require('crypto');
 const os = require('os');
 const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable, SessionClosed } = require('./errors');
 const { watch, Election } = require('./follow');
-const { Lease, present, RENEW, RELEASE } = require('./hold');
+const { Lease, present, marginOf, RENEW, RELEASE } = require('./hold');
 const { Lines, URGENT, USUAL, ignore } = require('./lines');
 const { now, span, interval, timer, nap } = require('./span');
 const { Waits } = require('./waits');
@@ -307,7 +307,12 @@ class Session {
         want.inDoubt = false;
         const { value, sent } = await want.ask(last ? '0' : Waits.KEEP, again);
         if (value !== null && value !== 'NULL') {
-          return this._grant(want, value.replace(/[{}]/g, '').split(','), sent);
+          const tokens = value.replace(/[{}]/g, '').split(',');
+          if (now() < sent + want.ttl - marginOf(want.ttl)) {
+            return this._grant(want, tokens, sent);
+          }
+          await Promise.all(want.names.map((name, i) => this.lines.ask(RELEASE, [name, tokens[i]])));
+          throw Object.assign(new ServerUnreachable('the answer came too late'), { inDoubt: true });
         }
         if (never) {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
