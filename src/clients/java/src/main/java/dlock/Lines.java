@@ -508,7 +508,7 @@ final class Lines {
             schema = found[0];
             name = found[3];
             if (driver != null && found[4].equals(String.valueOf(call("getBackendPID")))) {
-                call("setPrepareThreshold", 1);
+                call("setPrepareThreshold", threshold);
             }
             if (schema == null) {
                 throw new ServerUnsupported("the database has no dlock; a role with the right to do so has to run CREATE EXTENSION dlock"
@@ -523,8 +523,8 @@ final class Lines {
         }
 
         /**
-         * It prepares statements at once if no pooler is in between, which would send them elsewhere; or never. Other
-         * drivers decide for themselves.
+         * It prepares nothing if there is a pooler in between, which would send that elsewhere, and else as it is set.
+         * Other drivers decide for themselves.
          */
         private void findDriver() throws SQLException {
             try {
