@@ -236,8 +236,7 @@ class Lease extends Hold {
     return null;
   }
 
-  async _release() {
-    const tooLate = this.lost && !this._over; // so that what is past its time counts as lost
+  async _release(tooLate) {
     this._end();
     this._session._count(this, -1);
     this._session._releasing.add(this);
@@ -253,7 +252,8 @@ class Lease extends Hold {
 
   // Release it.  Rejects if it was lost before.
   release() {
-    this._ending = this._ending || this._release();
+    const tooLate = this.lost && !this._over; // so that what is past its time counts as lost; whoever hears of that may call this
+    this._ending = this._ending || this._release(tooLate);
     return this._ending;
   }
 

@@ -16,6 +16,7 @@
 // for each, as JSON.  An error of many is traced to those whose it is, by asking for halves:
 // a statement that fails changes nothing.
 
+const crypto = require('crypto');
 const { ServerUnreachable, ServerUnsupported } = require('./errors');
 const { now, timer } = require('./span');
 
@@ -45,15 +46,8 @@ const NEEDED = ['dlock_acquire_each', 'dlock_renew_each', 'dlock_release_each', 
 // The values as they come from the server.
 const TEXT = { getTypeParser: () => (value) => value };
 
-// Names of prepared statements, by their texts.
-const prepared = new Map();
-
-function nameOf(text) {
-  if (!prepared.has(text)) {
-    prepared.set(text, `dlock_${prepared.size}`);
-  }
-  return prepared.get(text);
-}
+// Names of prepared statements: the same for the same text, whoever prepares it.
+const nameOf = (text) => `dlock_${crypto.createHash('sha1').update(text).digest('hex').slice(0, 16)}`;
 
 function ignore() {}
 
@@ -92,12 +86,12 @@ function isOutage(error) {
 
 // Could this error be of one request among many?
 function isOfOne(error) {
-  return error.severity && !/^(42883|42501|57|0A|25)/.test(error.code);
+  return error.severity && !/^(42883|42501|3F000|57|0A|25)/.test(error.code);
 }
 
-// Has the extension been created anew, or is there a pooler now?
-function isStale(error) {
-  return /^(42883|26000|42P05)$/.test(error.code);
+// Has the extension been created anew, or somewhere else, or is there a pooler now?
+function isStale(error, { prepares }) {
+  return /^(42883|3F000|0A000|26000|42P05)$/.test(error.code) || (prepares && error.code === 'XX000');
 }
 
 // "server" has the schema of the functions, quoted, and whether statements can be prepared: if the
@@ -173,7 +167,8 @@ class Line {
       if (this.end === end) {
         sent = now();
         const values = many ? batch[0].row.map((_, i) => batch.map(({ row }) => row[i])) : batch[0].row;
-        this.client.query(this.lines.statementOf(kind, values.concat(kind.shared || []))).then((result) => end(null, result), end);
+        const statement = this.lines.statementOf(kind, values.concat(kind.shared || []));
+        new Promise((resolve) => { resolve(this.client.query(statement)); }).then((result) => end(null, result)).catch(end);
       }
     };
     this.watch(now() + this.lines.within(kind));
@@ -185,6 +180,14 @@ class Line {
   }
 
   failed(batch, error, sent, next) {
+    // Nothing has been done, so it is asked for again, on a new connection that looks.
+    if (sent && isStale(error, this.lines.server) && !batch[0].again) {
+      batch.forEach((request) => { request.again = true; });
+      this.lines.stale = true;
+      this.drop();
+      this.ask(batch, next);
+      return;
+    }
     if (sent && batch.length > 1 && isOfOne(error)) {
       const half = batch.length >> 1;
       this.ask(batch.slice(0, half), () => this.ask(batch.slice(half), next));
@@ -198,9 +201,6 @@ class Line {
       }
       // Nothing happens on a standby.
       why.inDoubt = sent > 0 && error.code !== '25006';
-    } else if (isStale(error)) {
-      this.lines.stale = true;
-      this.drop();
     }
     batch.forEach((request) => request.reject(why));
     next();
@@ -295,12 +295,13 @@ class Lines {
 
   statementOf(kind, values) {
     const { prepares, statements } = this.server;
-    let text = statements.get(kind.text);
-    if (!text) {
-      text = kind.text(this.server);
-      statements.set(kind.text, text);
+    let statement = statements.get(kind.text);
+    if (!statement) {
+      const text = kind.text(this.server);
+      statement = { name: prepares ? nameOf(text) : undefined, text, types: TEXT, rowMode: 'array' };
+      statements.set(kind.text, statement);
     }
-    return { name: prepares ? nameOf(text) : undefined, text, values, types: TEXT, rowMode: 'array' };
+    return { ...statement, values };
   }
 
   // Promise { value, note, sent } of one among many, or { rows, value, sent }.  Until it is sent, it can be
