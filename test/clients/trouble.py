@@ -14,7 +14,7 @@ from datetime import timedelta
 import dlock
 import psycopg
 from dlock import _session
-from dlock._core import core, run
+from dlock._core import Work, core, run
 from dlock._lines import Kind
 
 # Instead of hanging.
@@ -402,6 +402,59 @@ def taken_over():
     restore()
 
 
+def polls():
+    """Requests without places ask again in intervals that grow."""
+    asked, ask = [], session._lines.request
+    sql("SELECT dlock_acquire('a', 'other', '1 h')")
+    session._lines.request = lambda *what: asked.append(what) or ask(*what)
+    raises(dlock.LeaseRefused, session.lease_all(['a', 'b'], wait=1.5).acquire)
+    assert len(asked) < 20, len(asked)
+    sql("SELECT dlock_release('a', 'other')")
+
+
+def late():
+    """A grant that is heard of too late is given back, and asked for again once."""
+    grant, count = session._grant, []
+
+    def too_late(times):
+        count.clear()
+
+        def late(want, tokens, sent):
+            count.append(tokens)
+            return grant(want, tokens, sent - 7200 if len(count) <= times else sent)
+        session._grant = late
+    for block in session.lease('job', HOUR), session.lease_all(['a', 'b'], HOUR):
+        too_late(1)
+        with block as lease:
+            assert not lease.lost
+            assert len(count) == 2 and count[0] != count[1], count
+    too_late(9)
+    assert 'too late' in str(raises(dlock.ServerUnreachable, session.lease('job', HOUR, wait=HOUR).acquire))
+    assert len(count) == 2, count
+    nothing_left()
+
+
+def again():
+    """A lock that is undone anew while another one was waited for."""
+    async def steps():
+        want = session.lease_all(['a', 'b'])._want()
+        undoing = session._undoing
+        undoing.update({key: [] for key in want.keys})
+
+        def end(key):
+            for waiting in undoing.pop(key):
+                session._waits.end(waiting)
+        first, second = want.keys
+        work = Work(session._after_undo(want))
+        end(first)
+        undoing[first] = []
+        end(second)
+        assert not work.is_set
+        end(first)
+        assert work.is_set
+    run(steps())
+
+
 def crowd():
     """Many threads that ask for the same locks: all are answered."""
     left_over = []
@@ -431,10 +484,10 @@ def slow(function, args, returns, query):
     return lambda: sql(f'DROP FUNCTION {function}({types}); ALTER FUNCTION hidden_{function}({types}) RENAME TO {function}; SELECT')
 
 
-def slow_acquire():
+def slow_acquire(first=''):
     return slow('dlock_acquire_each', ['names text[]', 'owners text[]', 'ttl interval', 'mode text', 'permits integer', 'reentry text',
                                        'lock_delay interval', 'min_hold interval', 'keep interval'], 'bigint[]',
-                'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; WAIT RETURN names::bigint[];')
+                first + f'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; {"" if first else "WAIT "}RETURN names::bigint[];')
 
 
 def undone():
