@@ -15,7 +15,7 @@ import dlock
 import psycopg
 from dlock import _session
 from dlock._core import Work, core, run
-from dlock._lines import Kind
+from dlock._lines import Kind, Lines
 
 # Instead of hanging.
 signal.alarm(300)
@@ -453,6 +453,49 @@ def again():
         end(first)
         assert work.is_set
     run(steps())
+
+
+def deferred():
+    """An error of the commit comes after the rows."""
+    sql("""CREATE TABLE once (x int UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO once VALUES (1) RETURNING x""")
+    raises(psycopg.errors.UniqueViolation, run, session._lines.ask(Kind('INSERT INTO once VALUES (1) RETURNING x'), ()))
+
+
+def anew():
+    """A prepared statement that misses its functions is asked again; so is one that fails within."""
+    def use():
+        for _ in range(10):
+            session.lease('job').acquire().release()
+        assert len(session._lines.lines[0].names) == 2
+
+    def move(schema):
+        sql(f'DROP EXTENSION dlock; CREATE SCHEMA IF NOT EXISTS moved; CREATE EXTENSION dlock SCHEMA {schema}; SELECT')
+    for schema in 'moved', 'public':
+        use()
+        move(schema)
+        session.lease('job').acquire().release()
+    use()
+    restore = slow_acquire('IF EXISTS (SELECT FROM pg_prepared_statements) THEN RAISE internal_error; END IF; ')
+    session.lease('job').acquire().release()
+    restore()
+
+
+def cut():
+    """A connection of its own that is still being made is cut at once."""
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        lines = Lines(f'host=127.0.0.1 port={silent.getsockname()[1]}', only=True)
+        told = []
+
+        def ask():
+            told.append(raises(dlock.ServerUnreachable, run, lines.ask(Kind('SELECT 1'), ())))
+        thread = threading.Thread(target=ask)
+        thread.start()
+        conn = silent.accept()[0]
+        lines.cut()
+        begun = time.monotonic()
+        thread.join()
+        assert 'closed' in str(told[0]) and time.monotonic() - begun < 5, told
+        conn.close()
 
 
 def crowd():
