@@ -13,8 +13,8 @@ from datetime import timedelta
 
 import dlock
 import psycopg
-from dlock import _session
-from dlock._core import Work, core, run
+from dlock import _lines, _session
+from dlock._core import Promise, Work, core, run, run_async
 from dlock._lines import Kind, Lines
 
 # Instead of hanging.
@@ -402,6 +402,68 @@ def taken_over():
     restore()
 
 
+class Once:
+    """Has a method of an object do something before its first call."""
+
+    def __init__(self, what, name, before):
+        self.before = before
+        function = getattr(what, name)
+
+        def call(*args, **options):
+            before, self.before = self.before, None
+            if before:
+                before()
+            return function(*args, **options)
+        setattr(what, name, call)
+
+
+def interrupted():
+    """A signal handler interrupts the library in an event loop: a blocking call is refused, and an error is raised there alone."""
+    errors = []
+    loop = asyncio.new_event_loop()
+
+    def ask(signum, frame):
+        errors.append(raises(RuntimeError, session.lease('other').acquire))
+
+    async def both():
+        return await asyncio.gather(*[session.lease(f'job {i}').aacquire() for i in range(2)])
+    session.lease('job', 3).acquire().release()
+    signal.signal(signal.SIGUSR1, ask)
+    Once(session._lines, 'request', lambda: signal.raise_signal(signal.SIGUSR1))
+    for lease in loop.run_until_complete(both()):
+        loop.run_until_complete(lease.arelease())
+    assert 'blocking call' in str(errors[0]), errors
+
+    # In a step; the loop is given time for all that it is to read.
+    doze, _lines.DOZE = _lines.DOZE, 600.0
+    signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    tasks = [loop.create_task(session.lease(f'job {i}').aacquire()) for i in range(3)]
+    Once(session, '_grant', lambda: signal.raise_signal(signal.SIGUSR1))
+    raises(KeyboardInterrupt, loop.run_until_complete, asyncio.wait(tasks))
+    outcomes = loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    assert sum(isinstance(outcome, (InterruptedError, KeyboardInterrupt)) for outcome in outcomes) == 1, outcomes
+    for outcome in outcomes:
+        if isinstance(outcome, dlock.Lease):
+            loop.run_until_complete(outcome.arelease())
+    wait_until(lambda: left() == '0')
+
+    # While an answer is read, which is urgent: the library takes that line back.
+    lease = loop.run_until_complete(session.lease('job', 18).aacquire())
+    line = session._lines.lines[0]
+    lend, lent = line.lend, []
+    line.lend = lambda *what: lent.append((lend(*what), line.back_at(), line.limit)) or lent[0][0]
+    Once(line, 'arrived', lambda: signal.raise_signal(signal.SIGUSR1))
+    task = loop.create_task(lease.arelease())
+    raises(KeyboardInterrupt, loop.run_until_complete, task)
+    assert lent[0][0] and lent[0][1] == lent[0][2], lent
+    _lines.DOZE = doze
+    loop.run_until_complete(asyncio.wait([task]))
+    with session.lease('job'):
+        pass
+    nothing_left()
+    loop.close()
+
+
 def polls():
     """Requests without places ask again in intervals that grow."""
     asked, ask = [], session._lines.request
@@ -496,6 +558,25 @@ def cut():
         thread.join()
         assert 'closed' in str(told[0]) and time.monotonic() - begun < 5, told
         conn.close()
+
+
+def unheard():
+    """Who waits in a loop that is closed keeps nobody from being told."""
+    async def begin():
+        asyncio.ensure_future(run_async(steps()))
+        await asyncio.sleep(0)
+    heard, promise = [], Promise()
+
+    async def steps():
+        await promise
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *what: None)
+    loop.run_until_complete(begin())
+    loop.close()
+    with core():
+        promise.then(lambda: heard.append(1))
+        promise.set()
+    assert heard
 
 
 def crowd():
