@@ -13,9 +13,9 @@ from datetime import timedelta
 
 import dlock
 import psycopg
-from dlock import _session
-from dlock._core import core, run
-from dlock._lines import Kind
+from dlock import _lines, _session
+from dlock._core import Promise, Work, core, run, run_async
+from dlock._lines import Kind, Lines
 
 # Instead of hanging.
 signal.alarm(300)
@@ -402,6 +402,183 @@ def taken_over():
     restore()
 
 
+class Once:
+    """Has a method of an object do something before its first call."""
+
+    def __init__(self, what, name, before):
+        self.before = before
+        function = getattr(what, name)
+
+        def call(*args, **options):
+            before, self.before = self.before, None
+            if before:
+                before()
+            return function(*args, **options)
+        setattr(what, name, call)
+
+
+def interrupted():
+    """A signal handler interrupts the library in an event loop: a blocking call is refused, and an error is raised there alone."""
+    errors = []
+    loop = asyncio.new_event_loop()
+
+    def ask(signum, frame):
+        errors.append(raises(RuntimeError, session.lease('other').acquire))
+
+    async def both():
+        return await asyncio.gather(*[session.lease(f'job {i}').aacquire() for i in range(2)])
+    session.lease('job', 3).acquire().release()
+    signal.signal(signal.SIGUSR1, ask)
+    Once(session._lines, 'request', lambda: signal.raise_signal(signal.SIGUSR1))
+    for lease in loop.run_until_complete(both()):
+        loop.run_until_complete(lease.arelease())
+    assert 'blocking call' in str(errors[0]), errors
+
+    # In a step; the loop is given time for all that it is to read.
+    doze, _lines.DOZE = _lines.DOZE, 600.0
+    signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    tasks = [loop.create_task(session.lease(f'job {i}').aacquire()) for i in range(3)]
+    Once(session, '_grant', lambda: signal.raise_signal(signal.SIGUSR1))
+    raises(KeyboardInterrupt, loop.run_until_complete, asyncio.wait(tasks))
+    outcomes = loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    assert sum(isinstance(outcome, (InterruptedError, KeyboardInterrupt)) for outcome in outcomes) == 1, outcomes
+    for outcome in outcomes:
+        if isinstance(outcome, dlock.Lease):
+            loop.run_until_complete(outcome.arelease())
+    wait_until(lambda: left() == '0')
+
+    # While an answer is read, which is urgent: the library takes that line back.
+    lease = loop.run_until_complete(session.lease('job', 18).aacquire())
+    line = session._lines.lines[0]
+    lend, lent = line.lend, []
+    line.lend = lambda *what: lent.append((lend(*what), line.back_at(), line.limit)) or lent[0][0]
+    Once(line, 'arrived', lambda: signal.raise_signal(signal.SIGUSR1))
+    task = loop.create_task(lease.arelease())
+    raises(KeyboardInterrupt, loop.run_until_complete, task)
+    assert lent[0][0] and lent[0][1] == lent[0][2], lent
+    _lines.DOZE = doze
+    loop.run_until_complete(asyncio.wait([task]))
+    with session.lease('job'):
+        pass
+    nothing_left()
+    loop.close()
+
+
+def polls():
+    """Requests without places ask again in intervals that grow."""
+    asked, ask = [], session._lines.request
+    sql("SELECT dlock_acquire('a', 'other', '1 h')")
+    session._lines.request = lambda *what: asked.append(what) or ask(*what)
+    raises(dlock.LeaseRefused, session.lease_all(['a', 'b'], wait=1.5).acquire)
+    assert len(asked) < 20, len(asked)
+    sql("SELECT dlock_release('a', 'other')")
+
+
+def late():
+    """A grant that is heard of too late is given back, and asked for again once."""
+    grant, count = session._grant, []
+
+    def too_late(times):
+        count.clear()
+
+        def late(want, tokens, sent):
+            count.append(tokens)
+            return grant(want, tokens, sent - 7200 if len(count) <= times else sent)
+        session._grant = late
+    for block in session.lease('job', HOUR), session.lease_all(['a', 'b'], HOUR):
+        too_late(1)
+        with block as lease:
+            assert not lease.lost
+            assert len(count) == 2 and count[0] != count[1], count
+    too_late(9)
+    assert 'too late' in str(raises(dlock.ServerUnreachable, session.lease('job', HOUR, wait=HOUR).acquire))
+    assert len(count) == 2, count
+    nothing_left()
+
+
+def again():
+    """A lock that is undone anew while another one was waited for."""
+    async def steps():
+        want = session.lease_all(['a', 'b'])._want()
+        undoing = session._undoing
+        undoing.update({key: [] for key in want.keys})
+
+        def end(key):
+            for waiting in undoing.pop(key):
+                session._waits.end(waiting)
+        first, second = want.keys
+        work = Work(session._after_undo(want))
+        end(first)
+        undoing[first] = []
+        end(second)
+        assert not work.is_set
+        end(first)
+        assert work.is_set
+    run(steps())
+
+
+def deferred():
+    """An error of the commit comes after the rows."""
+    sql("""CREATE TABLE once (x int UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO once VALUES (1) RETURNING x""")
+    raises(psycopg.errors.UniqueViolation, run, session._lines.ask(Kind('INSERT INTO once VALUES (1) RETURNING x'), ()))
+
+
+def anew():
+    """A prepared statement that misses its functions is asked again; so is one that fails within."""
+    def use():
+        for _ in range(10):
+            session.lease('job').acquire().release()
+        assert len(session._lines.lines[0].names) == 2
+
+    def move(schema):
+        sql(f'DROP EXTENSION dlock; CREATE SCHEMA IF NOT EXISTS moved; CREATE EXTENSION dlock SCHEMA {schema}; SELECT')
+    for schema in 'moved', 'public':
+        use()
+        move(schema)
+        session.lease('job').acquire().release()
+    use()
+    restore = slow_acquire('IF EXISTS (SELECT FROM pg_prepared_statements) THEN RAISE internal_error; END IF; ')
+    session.lease('job').acquire().release()
+    restore()
+
+
+def cut():
+    """A connection of its own that is still being made is cut at once."""
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        lines = Lines(f'host=127.0.0.1 port={silent.getsockname()[1]}', only=True)
+        told = []
+
+        def ask():
+            told.append(raises(dlock.ServerUnreachable, run, lines.ask(Kind('SELECT 1'), ())))
+        thread = threading.Thread(target=ask)
+        thread.start()
+        conn = silent.accept()[0]
+        lines.cut()
+        begun = time.monotonic()
+        thread.join()
+        assert 'closed' in str(told[0]) and time.monotonic() - begun < 5, told
+        conn.close()
+
+
+def unheard():
+    """Who waits in a loop that is closed keeps nobody from being told."""
+    async def begin():
+        asyncio.ensure_future(run_async(steps()))
+        await asyncio.sleep(0)
+    heard, promise = [], Promise()
+
+    async def steps():
+        await promise
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *what: None)
+    loop.run_until_complete(begin())
+    loop.close()
+    with core():
+        promise.then(lambda: heard.append(1))
+        promise.set()
+    assert heard
+
+
 def crowd():
     """Many threads that ask for the same locks: all are answered."""
     left_over = []
@@ -431,10 +608,10 @@ def slow(function, args, returns, query):
     return lambda: sql(f'DROP FUNCTION {function}({types}); ALTER FUNCTION hidden_{function}({types}) RENAME TO {function}; SELECT')
 
 
-def slow_acquire():
+def slow_acquire(first=''):
     return slow('dlock_acquire_each', ['names text[]', 'owners text[]', 'ttl interval', 'mode text', 'permits integer', 'reentry text',
                                        'lock_delay interval', 'min_hold interval', 'keep interval'], 'bigint[]',
-                'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; WAIT RETURN names::bigint[];')
+                first + f'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; {"" if first else "WAIT "}RETURN names::bigint[];')
 
 
 def undone():

@@ -7,9 +7,12 @@ A program's thread takes the first step itself.  If that has sent a statement, i
 lone request wakes no other thread; what comes up meanwhile is left to the first one of our threads.
 
 That runs an event loop, for all that nobody else waits for: connections, timers, renewals, and lines that no thread reads.
-So a program that blocks its own loop does not keep leases from being renewed.  The main thread leaves all
-to it, as signal handlers may raise errors there at any point.  The second thread only sees to it that work is
+So a program that blocks its own loop does not keep leases from being renewed.  The second thread only sees to it that work is
 stopped before the deadline of its lease, whatever the first one hangs in.  It does without the lock.
+
+In the main thread signal handlers may run at any point, and raise errors.  Blocking calls from there leave all to our
+thread.  An event loop takes steps and reads there, too: an error that a step did not expect ends its work, and
+is raised when the lock is let go; what one has left half read, our thread reads.
 
 A forked child has neither.  It begins anew: with other threads, connections and
 clients; what its parent holds is none of the child's.
@@ -42,6 +45,9 @@ task_of: 'contextvars.ContextVar[Optional[str]]' = contextvars.ContextVar('dlock
 DOZE = 1.0
 
 lock = threading.RLock()
+
+# What steps were interrupted by, to be raised by the thread that has the lock.
+interrupts: List[BaseException] = []
 
 
 class Promise(Generic[T]):
@@ -95,8 +101,12 @@ class Work(Promise[T]):
             promise = self._steps.send(None)
         except StopIteration as end:
             self.set(end.value)
-        except BaseException as error:
+        except Exception as error:
             self.set(None, error)
+        except BaseException as error:
+            # It is meant for this thread, not for those who wait for this work.
+            interrupts.append(error)
+            self.set(None, InterruptedError(f'{type(error).__name__} was raised where this was worked on'))
         else:
             promise._calls.append(self._step)
 
@@ -165,7 +175,11 @@ class Core:
                 else:
                     self.inbox.put(lambda: None)
         finally:
+            interrupt = interrupts.pop() if interrupts else None
+            interrupts.clear()
             lock.release()
+        if interrupt and not self.is_here():
+            raise interrupt
 
     # ---- timers ----
 
@@ -328,6 +342,10 @@ class Errand(Generic[T]):
 
 def run(*what: Any) -> Any:
     """Do an errand, in a thread."""
+    # Whatever interrupts a step (a signal handler, __del__, a callback of weakref) would wait for itself.
+    if lock._is_owned() or (_core and _core.is_here()):     # type: ignore[attr-defined]
+        what[0].close()
+        raise RuntimeError('a blocking call of dlock has interrupted the library in this thread, and would never end')
     errand: Errand[Any] = Errand(*what)
     waiting = threading.Lock()
     waiting.acquire()
@@ -360,14 +378,15 @@ def told_here(future: 'asyncio.Future[None]') -> Callable[[], bool]:
     put = inbox.put
 
     def end() -> None:
-        if not future.done():
+        # Others are told after this one, even if the loop has been closed.
+        if not future.done() and not loop.is_closed():
             future.set_result(None)
 
     def tell() -> bool:
         if threading.get_ident() != here:
             return put(end)
         end()
-        return True
+        return not loop.is_closed()
     here = threading.get_ident()
     return tell
 
@@ -380,10 +399,10 @@ async def run_async(*what: Any) -> Any:
     def tell() -> None:
         if not told():
             errand.abandon()
-    with errand.core:
-        errand.begin(tell)
-        errand.read_here()
     try:
+        with errand.core:
+            errand.begin(tell)
+            errand.read_here()
         await future
     except BaseException:       # a cancel, or the end of what awaits it
         errand.abandon()
@@ -430,6 +449,8 @@ class Call:
         self._work: 'Optional[asyncio.Task[Any]]' = None
 
         def end(value: Any, error: Optional[BaseException] = None) -> None:
+            if error and not isinstance(error, Exception):
+                error = InterruptedError(repr(error))       # not to be raised in other threads
             self._core.inbox.put(lambda: self._outcome.set(value, error))
 
         def work() -> None:
@@ -446,6 +467,8 @@ class Call:
             except BaseException as error:
                 # A cancelled one has ended only now.
                 end(None, InterruptedError('cancelled') if isinstance(error, asyncio.CancelledError) else error)
+                if not isinstance(error, (Exception, asyncio.CancelledError)):
+                    raise
 
         def start() -> None:
             self._work = asyncio.ensure_future(work_async())

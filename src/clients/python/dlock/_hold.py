@@ -77,6 +77,10 @@ def cut(conn: Any) -> None:
         pass
 
 
+def margin(ttl: float) -> float:
+    return min(ttl / 6, MARGIN)
+
+
 class Hold:
     token: int
 
@@ -87,7 +91,7 @@ class Hold:
         self._what = what
         self._ttl = ttl
         self._every = min(ttl / 6, RENEW_EVERY)
-        self._margin = min(ttl / 6, MARGIN)
+        self._margin = margin(ttl)
         self._on_lost = on_lost
         self._lock = threading.RLock()
         self._error: Optional[LeaseError] = None        # why it is not held any more

@@ -39,8 +39,9 @@ URGENT_WITHIN = 5.0
 IDLE = 10.0
 
 # Errors that tell that the server has changed: the extension has been created anew, or a prepared
-# statement is not what it was.
+# statement is not what it was.  One may also miss its function with an internal error.
 CHANGED = '42883', '26000', '42P05'
+INTERNAL = 'XX000'
 
 GOOD = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK
 
@@ -124,12 +125,13 @@ class Line:
         self.selector: selectors.BaseSelector   # for threads that read
         self.uses: Dict[bytes, int] = {}        # how often a command was sent
         self.names: Dict[bytes, bytes] = {}     # of prepared statements
+        self.prepared = False                   # has it asked by one?
         self.batch: List[Request] = []
         self.halves: List[List[Request]] = []   # to be asked once more, or apart, as they have failed together
         self.rank = USUAL                       # of what it asks
         self.sent = 0.0                         # when, or 0 if it has not been
         self.limit = math.inf                   # when there has to be an answer; or when an unused connection is closed
-        self.result: Any = None                 # the first one
+        self.result: Any = None                 # the first error, or else the first one
         self.watched = False                    # by the loop of the core
         self.lent: Optional[asyncio.AbstractEventLoop] = None   # the loop of a program that watches the selector
         self.writing = False                    # not all has been sent
@@ -138,16 +140,16 @@ class Line:
         if batch:
             self.batch = batch
             self.rank = batch[0].kind.rank
-            self.sent = 0.0
+            self.sent, self.prepared = 0.0, False
             self.limit = now() + self.lines.within(batch[0].kind)
             if self.conn and self.selector.select(0):
                 self.hear()     # that it has ended
             if self.conn:
                 self.send()
             else:
-                self.core.inbox.put(lambda: setattr(self, 'task', self.core.loop.create_task(self.connect())))
+                self.core.inbox.put(lambda: setattr(self, 'task', self.core.loop.create_task(self.connect(batch))))
 
-    async def connect(self) -> None:
+    async def connect(self, batch: List[Request]) -> None:
         """In the loop of the core, without the lock."""
         error: Optional[Exception] = None
         try:
@@ -159,7 +161,11 @@ class Line:
         except Exception as failure:
             error = next((kind(str(failure)) for pattern, kind in REFUSALS.items() if re.search(pattern, str(failure))), failure)
         with self.core:
-            if error:
+            if self.batch is not batch:     # it was cut
+                if not error:
+                    selector.close()
+                    conn.pgconn.finish()
+            elif error:
                 self.failed(error)
             else:
                 self.conn, self.fd, self.selector = conn, conn.pgconn.socket, selector
@@ -187,6 +193,7 @@ class Line:
                     params = [array([request.row[i] for request in self.batch]) for i in range(len(self.batch[0].row))] if kind.many else self.batch[0].row
                     values = [None if param is None else param.encode() for param in (*params, *kind.shared)]
                     if name:
+                        self.prepared = True
                         conn.send_query_prepared(name, values)
                     else:
                         conn.send_query_params(command, values)
@@ -195,12 +202,16 @@ class Line:
             self.failed(error)
         else:
             self.core.unread.append(self)
+            self.core.arm(self.back_at(), self)
 
     # ---- reading ----
 
     def wait(self) -> None:
         """Until there is something to read, without the lock."""
-        self.selector.select(max(min(self.limit - now(), 0.01 if self.writing else DOZE), 0))
+        try:
+            self.selector.select(max(min(self.limit - now(), 0.01 if self.writing else DOZE), 0))
+        except (OSError, ValueError):
+            pass        # this thread has come so late that the core has hung up
 
     def lend(self, loop: asyncio.AbstractEventLoop, then: Callable[[], Any]) -> bool:
         """Have a program's loop read, in its thread; unless it cannot.  If it does not come to that, the core does."""
@@ -220,8 +231,12 @@ class Line:
         except (AttributeError, NotImplementedError):
             return False
         self.lent = loop
-        self.core.arm(self.sent + DOZE, self)
+        self.core.arm(self.back_at(), self)
         return True
+
+    def back_at(self) -> float:
+        """When the core reads, if whoever is to do it has not: the loop is blocked, or an error has ended what read."""
+        return min(self.sent + DOZE, self.limit) if self.lent else self.limit + DOZE
 
     def watch(self) -> None:
         """Have the loop of the core read."""
@@ -250,9 +265,9 @@ class Line:
         if self.batch:
             if self.watched and now() >= self.limit:
                 self.arrived()
-            elif self.lent and not self.watched:
-                if now() < self.sent + DOZE:
-                    return self.sent + DOZE
+            elif self.conn and not self.watched:
+                if now() < self.back_at():
+                    return self.back_at()
                 self.core.unread.append(self)
             return max(self.limit, now() + DOZE)
         if self.conn and now() >= self.limit:
@@ -281,7 +296,9 @@ class Line:
                 result = conn.get_result()
                 if result is None:
                     return self.answered()
-                self.result = self.result or result
+                # After rows there may still be an error of the commit.
+                if self.result is None or self.result.status in GOOD and result.status not in GOOD:
+                    self.result = result
         except psycopg.OperationalError as error:
             # An error comes before the end of the connection; a value may not be the end.
             if self.result and self.result.status not in GOOD:
@@ -333,16 +350,16 @@ class Line:
     def failed(self, error: Exception) -> None:
         self.result = None
         state = getattr(error, 'sqlstate', None)
+        if state in CHANGED or (state == INTERNAL and self.prepared):
+            self.hang_up()
+            self.lines.server = None
+            if self.prepared or state != '42883':       # nothing was done, and the next one is not prepared
+                self.halves.append(self.batch)
+                return self.over()
         if self.sent and len(self.batch) > 1 and is_of_one(error):
             middle = len(self.batch) // 2
             self.halves += [self.batch[middle:], self.batch[:middle]]
             return self.over()
-        if state in CHANGED:
-            self.hang_up()
-            self.lines.server = None
-            if state != '42883':        # nothing was done
-                self.halves.append(self.batch)
-                return self.over()
         if is_outage(error) or isinstance(error, LeaseError) or not self.sent:
             self.hang_up()
             if is_outage(error):
@@ -475,6 +492,6 @@ class Lines:
         self.closed = True
         def fail() -> None:
             for line in self.lines:
-                if line.batch and line.watched:
+                if line.batch and (line.watched or not self.shared):     # of those, nobody else reads
                     line.failed(psycopg.OperationalError('the connection was closed'))
         core().inbox.put(fail)

@@ -16,7 +16,7 @@ import psycopg
 from ._core import Promise, Work, core, ended, log, run, run_async, run_to_end, sessions, settle, task_of, within
 from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
-from ._hold import RELEASE, RENEW, Hold, Lease, present
+from ._hold import RELEASE, RENEW, Hold, Lease, margin, present
 from ._lines import URGENT, Kind, Lines, Request
 from ._values import Span, array, conninfo_of, interval, now, seconds, text
 from ._waits import KEEP, Waits
@@ -88,6 +88,8 @@ class Want:
     place: Key
     gone: bool              # nobody waits for it any more
     in_doubt: bool          # it may have been granted what it has not heard of
+    polls: bool             # it has no place, and has waited before
+    late: int               # how often it has heard of a grant too late
 
     def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
         self.kind = kind                # lock, all or path
@@ -108,6 +110,8 @@ class Want:
         self.go: Optional[Promise[None]] = None     # ends the wait for it
         self.asked: Optional[Request] = None
         self.in_doubt = False
+        self.polls = False
+        self.late = 0
 
     def ask(self, lines: Lines, keep: float, reentry: str) -> Request:
         o = self.options
@@ -347,9 +351,12 @@ class Session:
                 count(self._wanted, key, 1)
             try:
                 return await self._ask(want)
-            except BaseException:
-                if want.in_doubt and self._is_alone(want):
-                    await self._undo(want.keys)
+            except BaseException as error:
+                expected = isinstance(error, Exception)
+                if (want.in_doubt or not expected) and self._is_alone(want):
+                    undo = Work(self._undo(want.keys))
+                    if expected:        # others are for this thread, so they are raised now
+                        await undo
                 raise
             finally:
                 for key in want.keys:
@@ -374,7 +381,7 @@ class Session:
                     token, sent = want.got
                     sent = await self._confirm(want, token, sent)
                     want.got = None
-                    return self._grant(want, [token or ''], sent)
+                    return await self._grant(want, [token or ''], sent)
                 if want.patient and want.options.reentry == 'deny' and any(key in self._held for key in want.keys):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
                 if want.kind == 'lock' and not last:
@@ -386,7 +393,7 @@ class Session:
                 answer = await want.asked
                 if answer.value is not None:
                     tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
-                    return self._grant(want, tokens, answer.sent)
+                    return await self._grant(want, tokens, answer.sent)
                 if never:
                     raise LeaseDeadlock(f'the wait for "{want.label}" would never have ended')
                 if not last:
@@ -405,12 +412,21 @@ class Session:
                     raise
                 if lost and not limit:
                     limit = now() + DOUBT_WITHIN
-                if want.gone or (last and now() >= limit):
+                if want.gone or want.late > 1 or (last and now() >= limit):
                     raise
                 await core().sleep(RETRY if last else min(RETRY, want.until - now()))
 
-    def _grant(self, want: Want, tokens: List[str], sent: float) -> Lease:
-        return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
+    async def _grant(self, want: Want, tokens: List[str], sent: float) -> Lease:
+        """What the work could not begin with is given back; once, it is asked for again."""
+        if now() < sent + want.ttl - margin(want.ttl):
+            return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
+        want.late += 1
+        want.in_doubt = True
+        for request in [self._lines.request(RELEASE, pair) for pair in zip(want.names, tokens)]:
+            await request
+        late = ServerUnreachable(f'the grant of "{want.label}" was heard of too late')
+        late.in_doubt = True
+        raise late
 
     async def _holder(self, want: Want) -> Optional[str]:
         """Who holds it, or something above it; None if nobody does any more."""
@@ -432,8 +448,9 @@ class Session:
         return renewed.sent
 
     async def _undo(self, keys: Collection[Key]) -> None:
-        """End what owners may have been granted.  It is released by its token, so one that is executed late ends nothing else;
-        and no request of theirs is sent meanwhile, so what is found is not newer."""
+        """End what owners may have been granted.  No request of theirs is sent meanwhile, so what is found is not newer; and it is
+        released by its token, which spares leases that are.  A release that is stalled for longer than this is tried can
+        only end a lease with that token that 'return' has given again: its renewal then tells."""
         async def end() -> None:
             while now() < until:
                 try:
@@ -454,13 +471,14 @@ class Session:
 
     async def _after_undo(self, want: Want) -> None:
         """Wait until nothing is being undone that it might be granted, or it is given up."""
-        for key in want.keys:
-            while key in self._undoing and not want.gone:
-                want.go = Promise()
-                self._undoing[key].append(want)
-                await want.go
-        if want.gone:
-            raise LeaseRefused(want.label)
+        while not want.gone:
+            undone = [key for key in want.keys if key in self._undoing]
+            if not undone:
+                return
+            want.go = Promise()
+            self._undoing[undone[0]].append(want)
+            await want.go
+        raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""

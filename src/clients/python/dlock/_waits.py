@@ -63,7 +63,8 @@ class Waits:
                 Work(self.take())
             await want.go
         else:
-            if want not in self.others:
+            if not want.polls:
+                want.polls = True
                 self.delay = SHORTEST
             self.others.append(want)
             if not self.sleeping:

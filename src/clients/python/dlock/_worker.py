@@ -91,14 +91,14 @@ class Task(Hold):
             await self._core.sleep(RETRY)
 
     async def _run(self, handler: Callable[['Task'], Any]) -> None:
-        failure: Optional[BaseException] = None
+        failure: Optional[Exception] = None
         worker = self._worker
         call = worker._caller.call(self._session._new_task(), handler, self)
         try:
             worker._calls.add(call)
             self._on_stop(call.cancel)
             await call.ended()
-        except BaseException as error:
+        except Exception as error:
             failure = error
         finally:
             worker._calls.discard(call)
