@@ -79,6 +79,10 @@ sub test_source
 		run_all_scenarios("java, $source", $server, $proxy, @program);
 		run_pooler_scenarios("java, $source", $server, $proxy, @program);
 	}
+	{
+		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
+		run_scenarios("java, $source", 'again', $server, $proxy, @program);
+	}
 	run_scenarios("java, $source", 'last', $server, $proxy, @program);
 	$proxy->stop;
 	$server->stop('immediate');

@@ -95,8 +95,8 @@ final class Background {
 
         synchronized void set(long moment) {
             if (moment < at) {
-                at = moment;
                 Background.at(moment, this::ring);
+                at = moment;
             }
         }
 

@@ -186,7 +186,7 @@ final class Lines {
         } finally {
             HERE.remove();
             if (here[0] != null) {
-                start(Thread.currentThread().isInterrupted() ? here[0] : here[0].make());
+                start(Thread.currentThread().isInterrupted() ? here[0].leave() : here[0].make());
             }
         }
     }
@@ -208,6 +208,10 @@ final class Lines {
         CompletableFuture<Answer> answer = new CompletableFuture<>();
         Entry entry = drive(() -> submit(kind, ANSWER_WITHIN, answer::complete, row));
         try {
+            Answer made = answer.getNow(null);
+            if ((made == null || !made.isGood()) && Thread.interrupted()) {
+                throw new InterruptedException();
+            }
             return answer.get();
         } catch (InterruptedException givenUp) {
             withdraw(entry, givenUp);
@@ -345,6 +349,14 @@ final class Lines {
             }
         }
 
+        /** The thread that was to make it does not. */
+        Trip leave() {
+            synchronized (Lines.this) {
+                driven = false;
+            }
+            return this;
+        }
+
         /** Returns the next one of the line, which this thread is to make. */
         Trip make() {
             List<String[]> columns = null;
@@ -427,7 +439,7 @@ final class Lines {
             }
 
             // Perhaps the extension has been created anew, or there is a pooler which there was not before.
-            boolean good = error == null || (wasSent && !isOutage(error) && !isOneOf(state(error), "42883", "26000", "42P05"));
+            boolean good = error == null || (wasSent && !isOutage(error) && !isOneOf(state(error), "42883", "3F000", "26000", "42P05"));
             if (link != null && (again || !good)) {
                 link.abort();
             }
@@ -687,6 +699,6 @@ final class Lines {
     /** Could this error be of one entry among many? */
     private static boolean isOfOne(Throwable error) {
         String state = state(error);
-        return !state.isEmpty() && !isOneOf(state, "42883", "42501", "57", "0A", "25");
+        return !state.isEmpty() && !isOneOf(state, "42883", "3F000", "42501", "57", "0A", "25");
     }
 }

@@ -34,6 +34,12 @@ public final class Session implements AutoCloseable {
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(100);
     private static final long UNDO_WITHIN = TimeUnit.SECONDS.toNanos(3);
 
+    /** What is about to end. */
+    private static final class Ends {
+        private final List<Runnable> waiting = new ArrayList<>(); // for all of it
+        private int missing;
+    }
+
     /** Protects this and what belongs to it: holds, wants, places. */
     final Object mutex = new Object();
     final DataSource source;
@@ -45,7 +51,7 @@ public final class Session implements AutoCloseable {
     private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
     private final Set<Want> wants = new HashSet<>();
     private final Map<String, Integer> wanted = new HashMap<>(); // how many requests: by owner and name
-    private final Map<String, List<Runnable>> undoing = new HashMap<>(); // what waits for that: by owner and name
+    private final Map<String, Ends> ending = new HashMap<>(); // what others wait for: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
     private final Background.Alarm alarm = new Background.Alarm(this::tick); // for the next renewal or deadline
@@ -177,6 +183,10 @@ public final class Session implements AutoCloseable {
     void begin(Want want) {
         checkOpen();
         wants.add(want);
+    }
+
+    /** It asks from now on. */
+    void count(Want want) {
         want.keys.forEach(key -> wanted.merge(key, 1, Integer::sum));
     }
 
@@ -290,36 +300,42 @@ public final class Session implements AutoCloseable {
      * the server gets to do that, it ends nothing that is granted later. The result says when that is done, or in vain.
      */
     CompletableFuture<Void> undo(String owner, String name) {
-        String key = placeOf(owner, name);
         CompletableFuture<Void> done = new CompletableFuture<>();
-        List<Runnable> waiting = new ArrayList<>();
         long until = Background.after(UNDO_WITHIN);
-        Runnable end = () -> {
-            if (done.complete(null)) {
-                undoing.remove(key);
-                waiting.forEach(Runnable::run);
-            }
-        };
-        undoing.put(key, waiting);
         Background.at(until, () -> {
             synchronized (mutex) {
-                end.run();
+                done.complete(null);
             }
         });
         insist(FIND, until, Lines.Answer::isGood, found -> {
             if (found == null || found.value() == null) {
-                end.run();
+                done.complete(null);
             } else {
-                insist(Lease.RELEASE, until, Lines.Answer::isGood, released -> end.run(), name, found.value());
+                insist(Lease.RELEASE, until, Lines.Answer::isGood, released -> done.complete(null), name, found.value());
             }
         }, name, owner);
         return done;
     }
 
-    /** Is what this owner may hold on the lock being undone? Then that is called afterwards. */
-    boolean awaitUndo(String key, Runnable then) {
-        List<Runnable> waiting = undoing.get(key);
-        return waiting != null && waiting.add(then);
+    /**
+     * Until that end, which comes with the mutex held, what the owner asks for on these locks waits: it would be refused by
+     * a lease that is about to go.
+     */
+    void holdUp(Set<String> keys, CompletableFuture<?> end) {
+        keys.forEach(key -> ending.computeIfAbsent(key, none -> new Ends()).missing++);
+        end.thenRun(() -> keys.forEach(key -> {
+            Ends ends = ending.get(key);
+            if (--ends.missing == 0) {
+                ending.remove(key);
+                ends.waiting.forEach(Runnable::run);
+            }
+        }));
+    }
+
+    /** Is it to wait? Then that is called afterwards. */
+    boolean isHeldUp(String key, Runnable then) {
+        Ends ends = ending.get(key);
+        return ends != null && ends.waiting.add(then);
     }
 
     void keep(Hold hold) {

@@ -17,8 +17,8 @@ import java.util.stream.Collectors;
  * up. No thread goes with it: each step is taken by whoever has what it waited for.
  *
  * <p>It is in doubt if it may have been granted what it has not heard of: an answer was lost, or perhaps a
- * turn was. Then it asks for just that; and if it is given up, that is undone, which other requests of
- * its owner for the same lock wait for.
+ * turn was. Then it asks for just that; and if it is given up, that is undone. What its owner asks for on the
+ * same lock from then on waits until it has ended.
  *
  * <p>All is protected by the session's mutex. Methods are called with that held, unless they say otherwise.
  */
@@ -64,6 +64,7 @@ final class Want {
     private final Thread thread; // that the lease is of
     private final long until;
     private Lines.Entry entry;
+    private boolean heldUp; // by what its owner has given up
     private boolean last; // it does not wait after this answer
     private boolean gone; // given up
     private boolean placed; // it may have a place
@@ -100,12 +101,21 @@ final class Want {
     }
 
     private void begin() {
-        if (keys.stream().anyMatch(key -> session.awaitUndo(key, this::begin))) {
+        heldUp = !gone && keys.stream().anyMatch(key -> session.isHeldUp(key, this::goOn));
+        if (heldUp) {
             return;
-        } else if (request.limit > 0 && "deny".equals(request.reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
+        }
+        session.count(this);
+        if (request.limit > 0 && "deny".equals(request.reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
             fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
         } else {
             ask();
+        }
+    }
+
+    private void goOn() {
+        if (heldUp) {
+            begin();
         }
     }
 
@@ -113,9 +123,9 @@ final class Want {
     void giveUp(Throwable why) {
         synchronized (session.mutex) {
             gone = true;
-            if (!granted.completeExceptionally(why) && granted.isDone() && !granted.isCompletedExceptionally()) {
-                granted.join().giveBack();
-            }
+            granted.completeExceptionally(why);
+            session.holdUp(keys, granted.isCompletedExceptionally() ? ended : granted.join().giveBack());
+            goOn();
             if (resting) {
                 proceed();
             } else if (entry != null && !(last && placed)) {
@@ -317,6 +327,7 @@ final class Want {
     private void fail(Throwable why) {
         CompletableFuture<?>[] undone = (inDoubt && session.isAlone(this) ? names : List.<String>of()).stream()
             .map(name -> session.undo(owner, name)).toArray(CompletableFuture<?>[]::new);
+        session.holdUp(keys, ended);
         CompletableFuture.allOf(undone).thenRun(() -> {
             close();
             granted.completeExceptionally(why);

@@ -131,7 +131,8 @@ final class FakeServer {
         Asked statement = new Asked(function.group(1), new LinkedHashMap<>(parameters));
         (statement.what.equals("take") ? takes : asked).add(statement);
         try {
-            CompletableFuture.anyOf(statement.reply, aborted).get();
+            // As a driver that reads from a socket does, it goes on in spite of interrupts, and leaves them to be seen.
+            CompletableFuture.anyOf(statement.reply, aborted).handle((answer, error) -> answer).join();
             if (!statement.reply.isDone()) {
                 throw new SQLException("aborted", "08006");
             }

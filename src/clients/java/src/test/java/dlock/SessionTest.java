@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -168,6 +169,19 @@ final class SessionTest {
         asked.forEach(result -> expect(fails(SQLException.class, result).getSQLState().equals("42501"), "the error"));
     }
 
+    /** What is not where it was is everybody's error, and looked for again. */
+    void testLookAgain() throws Exception {
+        for (String gone : new String[] {"42883", "3F000"}) {
+            int before = server.connections.get();
+            List<CompletableFuture<Lease>> asked = ask("a", "b", "c");
+            server.next("acquire_each", "a").fail(gone);
+            server.next("acquire_each", "b", "c").fail(gone);
+            asked.forEach(result -> expect(fails(SQLException.class, result).getSQLState().equals(gone), "the error"));
+            awaitIdle();
+            expect(server.connections.get() == before + 2, server.connections);
+        }
+    }
+
     /** What is given up is taken out, or released once it is granted. */
     void testCancel() throws Exception {
         List<CompletableFuture<Lease>> asked = ask("a", "b", "c");
@@ -203,6 +217,50 @@ final class SessionTest {
             release.answer("true");
             thread.join();
         }
+    }
+
+    /** A thread that does not make its statement itself, as it is interrupted, does not end it either. */
+    void testInterruptedBefore() throws Exception {
+        held("a");
+        awaitIdle();
+        interrupted(() -> {
+            Thread.currentThread().interrupt();
+            session.lease("b").acquire();
+        }).get();
+        server.next("acquire_each", "b").answer("8");
+        server.next("release_each", "b").answer("true");
+    }
+
+    /** An interrupt is what a call ends with whose statement it ends, not an error of the connection. */
+    void testInterrupt() throws Exception {
+        CompletableFuture<Lease> lease = ask(Request::byHand, "a").get(0);
+        server.next("acquire_each", "a").answer("7");
+        Lease held = lease.get();
+        for (Body call : new Body[] {() -> session.once("slot", HOUR), () -> held.renew(HOUR), () -> held.leave(HOUR)}) {
+            awaitIdle();
+            CompletableFuture<Void> end = interrupted(call);
+            server.any(false).thread.interrupt();
+            end.get();
+            held("b"); // there is a connection again
+        }
+    }
+
+    private interface Body {
+        void run() throws Exception;
+    }
+
+    /** In a thread of its own: an interrupt is what it ends with. */
+    private static CompletableFuture<Void> interrupted(Body body) {
+        return CompletableFuture.runAsync(() -> {
+            try {
+                body.run();
+            } catch (InterruptedException asTold) {
+                return;
+            } catch (Exception failed) {
+                throw new AssertionError(failed);
+            }
+            throw new AssertionError("no interrupt");
+        }, task -> new Thread(task).start());
     }
 
     // ---- what is in doubt ----
@@ -242,6 +300,39 @@ final class SessionTest {
         fails(ServerUnreachable.class, asked);
         session.close(); // when all has ended
         server.none();
+    }
+
+    /** What a task asks for again waits until what it gave up has ended, and is no reason not to undo that. */
+    void testAgain() throws Exception {
+        UnaryOperator<Request> own = request -> request.task("own").byHand();
+        held("x");
+        awaitIdle();
+        CompletableFuture<Void> end = interrupted(() -> own.apply(session.lease("a")).acquire());
+        server.next("acquire_each", "a").thread.interrupt();
+        end.get();
+        CompletableFuture<Lease> again = own.apply(session.lease("a")).acquireAsync();
+        CompletableFuture<Lease> third = own.apply(session.leaseAll(List.of("c", "a"))).acquireAsync();
+        server.next("lease", "a").answer("3");
+        FakeServer.Asked release = server.next("release_each", "a");
+        expect(release.array(2)[0].equals("3"), "the token that was found");
+        server.none();
+        release.answer("true");
+        server.next("acquire_each", "a").answer("4");
+        expect(again.get().token() == 4, again);
+        server.next("acquire_all", "c", "a").fail("22023");
+        fails(SQLException.class, third);
+
+        // It was granted just before.
+        Want want = new Want(own.apply(session.lease("d")), null).start();
+        server.next("acquire_each", "d").answer("5");
+        want.granted.get();
+        want.giveUp(new CancellationException());
+        again = own.apply(session.lease("d")).acquireAsync();
+        release = server.next("release_each", "d");
+        server.none();
+        release.answer("true");
+        server.next("acquire_each", "d").answer("6");
+        expect(again.get().token() == 6, again);
     }
 
     /** What may have been granted is ended before the task asks for that lock again, if it is not too late for that. */
@@ -485,9 +576,11 @@ final class SessionTest {
 
     /** A server that is silent: the work ends, whatever the driver does. */
     void testSilence() throws Exception {
+        CompletableFuture<Lease> held = new CompletableFuture<>();
         CompletableFuture<Void> work = CompletableFuture.runAsync(() -> {
             try {
-                session.lease("job").ttl(Duration.ofMillis(600)).run(lease -> {
+                session.lease("job").ttl(HOUR).run(lease -> {
+                    held.complete(lease);
                     Thread.sleep(600_000);
                     return null;
                 });
@@ -496,7 +589,17 @@ final class SessionTest {
             }
         }, task -> new Thread(task).start());
         server.next("acquire_each", "job").answer("7");
+        Lease lease = held.get();
+        synchronized (session.mutex) {
+            lease.renewBy(Background.FOREVER);
+        }
         server.next("renew_each", "job");
+
+        // The moment has come.
+        synchronized (session.mutex) {
+            lease.renewedByHand(Background.now() + lease.margin);
+            session.keep(lease);
+        }
         fails(ServerUnreachable.class, work);
     }
 
