@@ -19,8 +19,11 @@
  *	  A request is in doubt if it may have been granted what it has not heard of: its answer
  *	  was lost, or perhaps a turn was.  Then it asks for just that, as it does whenever it had a
  *	  place.  If it is given up, what its owner holds is looked up, and released by its
- *	  token: so an undo that comes late ends nothing newer.  Requests of the same task for the
- *	  same lock wait for it, as they could be granted the same.
+ *	  token, unless another request of the task is under way that may have been granted it.
+ *	  Requests of the same task for the same lock wait for that, but not for ever.  So an undo
+ *	  that comes late ends no lease with a newer token.  It may end one with the same token: if
+ *	  a release stalls on its way for longer than the undo is tried, and meanwhile a request
+ *	  of the task gets back what it releases.  Its owner learns of that by the next renewal.
  *
  *-------------------------------------------------------------------------
  */
@@ -353,12 +356,14 @@ over(dlock_lease *lease)
 	*(lease->previous != NULL ? &lease->previous->next : &s->leases) = lease->next;
 	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
 	s->failing -= lease->failing;
-	for (dlock_lease *other = (lease->tried || lease->gave_up) ? s->leases : NULL; other != NULL; other = other->next)
-		if (other->phase == PHASE_NEW)
-		{
-			other->wake_at = 0;
-			arm(s, 0);
-		}
+	if (lease->failing && s->held_back)
+	{
+		s->held_back = false;
+		for (dlock_lease *other = s->leases; other != NULL; other = other->next)
+			if (other->phase == PHASE_NEW)
+				other->wake_at = 0;
+		arm(s, 0);
+	}
 	pthread_cond_broadcast(&lease->changed);
 	wake(s);
 	unref_lease(lease);
@@ -400,10 +405,15 @@ end_with(dlock_lease *lease, dlock_status status, const char *format)
 	end_request(lease, &error);
 }
 
-/* It is known what the owner holds: release that, if no other lease is meant. */
+/*
+ * It is known what the owner holds: release that, if no other lease is meant, and no request, which
+ * may have been sent after the question, and granted before its answer.
+ */
 static void
 found(dlock_lease *lease, const Answer *a)
 {
+	bool		alone = is_alone(lease, PHASE_WAITING);
+
 	if (a->error.status != DLOCK_OK)
 	{
 		lease->wake_at = now_ms() + UNDO_EVERY;
@@ -414,7 +424,7 @@ found(dlock_lease *lease, const Answer *a)
 	{
 		const char *token = PQgetvalue(a->result, a->row + i, 0);
 
-		snprintf(lease->tokens[i], TOKEN_SIZE, "%s", shares_token(lease, lease->names[i], token) ? "" : token);
+		snprintf(lease->tokens[i], TOKEN_SIZE, "%s", (!alone || shares_token(lease, lease->names[i], token)) ? "" : token);
 	}
 	lease->phase = PHASE_RELEASING;
 	go(lease);
@@ -661,6 +671,7 @@ go(dlock_lease *lease)
 				end_request(lease, &lease->error);
 			else if (lease->phase == PHASE_NEW && is_blocked(lease))
 			{
+				lease->session->held_back = true;
 				lease->wake_at = lease->end_by;
 				arm(lease->session, lease->wake_at);
 			}

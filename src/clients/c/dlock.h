@@ -124,7 +124,10 @@ typedef struct dlock_session_options
 	const char *client;			/* names the owners "client#task";
 								 * host/pid/random */
 
-	/* Called by the session's thread as soon as renewals fail. */
+	/*
+	 * Called by the session's thread as soon as renewals fail.  It must be
+	 * short, too, and call only what answers at once.
+	 */
 	void		(*on_trouble) (const char *message, void *argument);
 	void	   *argument;
 } dlock_session_options;

@@ -267,6 +267,8 @@ struct dlock_session
 	bool		closed;
 	bool		ended;			/* no more thread */
 	bool		driven;			/* somebody does the work */
+	struct pollfd *fds;			/* of whoever does, who alone changes it */
+	int			room;			/* in that */
 	int			wake[2];
 	int			event[2];
 	int			over[2];		/* readable when the session is closed */
@@ -292,6 +294,7 @@ struct dlock_session
 	int64_t		tasks;
 	int64_t		margin;			/* the smallest of what is held */
 	int			failing;		/* leases */
+	bool		held_back;		/* a request waits for one of those, perhaps */
 	int			give_ups;		/* descriptors to poll */
 	bool		in_trouble;
 	char	   *trouble;		/* to be told */

@@ -292,6 +292,13 @@ queue_of(dlock_session *s, const Request *r)
 	return &s->queues[r->kind->urgent ? 0 : 1];
 }
 
+/* Does what is queued go over this line?  On others each request is asked alone. */
+static bool
+is_shared(const dlock_session *s, const Line *l)
+{
+	return l == &s->shared[0] || l == &s->shared[1];
+}
+
 /* Put requests into their queue, at its beginning or its end. */
 static void
 enqueue(Queue *q, Request **at, Request *batch)
@@ -391,14 +398,15 @@ fail_batch(dlock_session *s, Line *l, const dlock_error *error)
 {
 	/*
 	 * Perhaps the extension, or what was prepared, is not there any more; a
-	 * prepared statement misses its function with an internal error.
+	 * prepared statement misses its function with an internal error.  What
+	 * has a line of its own prepares nothing, and its owner asks again.
 	 */
 	static const char *const to_look[] = {"42883", "26000", "XX000", NULL};
 	Request    *batch = l->batch;
 	Queue	   *q = queue_of(s, batch);
 	Answer		a = {.error = *error,.sent = l->sent};
 	bool		outage = error->status == DLOCK_UNREACHABLE;
-	bool		unprepared = l->prepared && has_prefix(error->sqlstate, to_look);
+	bool		unprepared = is_shared(s, l) && l->prepared && has_prefix(error->sqlstate, to_look);
 
 	/* Nothing happens on a standby. */
 	a.doubt = outage && l->sent != 0 && strcmp(error->sqlstate, "25006") != 0;
@@ -447,7 +455,8 @@ finish_batch(dlock_session *s, Line *l)
 	{
 		Queue	   *q = queue_of(s, batch);
 
-		q->most = MIN(2 * q->most, MOST_IN_BATCH);
+		if (is_shared(s, l))
+			q->most = MIN(2 * q->most, MOST_IN_BATCH);
 		free_line(l);
 		answer_all(batch, &a);
 	}
@@ -548,13 +557,18 @@ line_tick(dlock_session *s, Line *l, int64_t now)
 	else
 	{
 		Queue	   *q = queue_of(s, l->batch);
-		Request    *rest = q->first;
+		Request    *rest = NULL;
 		Answer		a = {.sent = 0};
 
-		/* What is queued would not fare better. */
 		fail(&a.error, DLOCK_UNREACHABLE, "the server does not answer");
-		q->first = NULL;
-		q->end = &q->first;
+
+		/* What is queued for this line would not fare better. */
+		if (is_shared(s, l))
+		{
+			rest = q->first;
+			q->first = NULL;
+			q->end = &q->first;
+		}
 		fail_batch(s, l, &a.error);
 		answer_all(rest, &a);
 	}

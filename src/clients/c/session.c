@@ -174,40 +174,58 @@ give_up_by(dlock_session *s, int fd)
 	}
 }
 
-static void
-poll_for(struct pollfd *what, int fd, short events)
+/* Make room for so many descriptors to poll; false if there is no memory. */
+static bool
+make_room(dlock_session *s, int count)
 {
-	what->fd = fd;
-	what->events = events;
-	what->revents = 0;
+	struct pollfd *fds = (count > s->room) ? realloc(s->fds, (size_t) count * sizeof(*fds)) : NULL;
+
+	if (fds != NULL)
+	{
+		s->fds = fds;
+		s->room = count;
+	}
+	return count <= s->room;
 }
 
-/* Wait for something to happen; the mutex is let go of meanwhile. */
+static void
+poll_for(dlock_session *s, int *count, int fd, short events)
+{
+	struct pollfd what = {fd, events, 0};
+
+	if (*count < s->room)
+		s->fds[(*count)++] = what;
+}
+
+/*
+ * Wait for something to happen; the mutex is let go of meanwhile.  Without memory, what has no
+ * room is not watched for a second.
+ */
 static void
 wait_for_events(dlock_session *s)
 {
-	struct pollfd fds[1 + s->line_count + s->give_ups];
+	bool		all = make_room(s, 1 + s->line_count + s->give_ups);
 	char		sink[16];
 	int			count = 0;
 	int			lines;
 	int64_t		left = MAX(s->timer_at - now_ms(), 0);
-	int			timeout = (s->timer_at == NEVER) ? -1 : (int) MIN(left, PIECE);
+	int			timeout = (s->timer_at == NEVER && all) ? -1 : (int) MIN(left, PIECE);
 
-	poll_for(&fds[count++], s->wake[0], POLLIN);
+	poll_for(s, &count, s->wake[0], POLLIN);
 	for (Line *l = s->lines; l != NULL; l = l->next)
-		poll_for(&fds[count++], (l->conn != NULL) ? PQsocket(l->conn) : -1, l->unflushed ? POLLIN | POLLOUT : POLLIN);
+		poll_for(s, &count, (l->conn != NULL) ? PQsocket(l->conn) : -1, l->unflushed ? POLLIN | POLLOUT : POLLIN);
 	lines = count;
 	for (dlock_lease *lease = s->leases; s->give_ups > 0 && lease != NULL; lease = lease->next)
 		if (lease->give_up_fd > 0 && !lease->answered)
-			poll_for(&fds[count++], lease->give_up_fd, POLLIN);
+			poll_for(s, &count, lease->give_up_fd, POLLIN);
 	s->asleep_until = (timeout < 0) ? NEVER : now_ms() + timeout;
 	pthread_mutex_unlock(&s->lock);
-	if (poll(fds, (nfds_t) count, timeout) < 0)
+	if (poll(s->fds, (nfds_t) count, timeout) < 0)
 		for (int i = 0; i < count; i++)
-			fds[i].revents = 0;
+			s->fds[i].revents = 0;
 	pthread_mutex_lock(&s->lock);
 	s->asleep_until = 0;
-	if (fds[0].revents != 0)
+	if (s->fds[0].revents != 0)
 		(void) !read(s->wake[0], sink, sizeof(sink));
 	s->woken = false;
 
@@ -216,12 +234,12 @@ wait_for_events(dlock_session *s)
 	{
 		l->revents = 0;
 		for (int i = 1; l->conn != NULL && i < lines; i++)
-			if (fds[i].fd == PQsocket(l->conn))
-				l->revents |= fds[i].revents;
+			if (s->fds[i].fd == PQsocket(l->conn))
+				l->revents |= s->fds[i].revents;
 	}
 	for (int i = lines; i < count; i++)
-		if (fds[i].revents != 0)
-			give_up_by(s, fds[i].fd);
+		if (s->fds[i].revents != 0)
+			give_up_by(s, s->fds[i].fd);
 }
 
 /* Do the work, up to something that happens. */
@@ -475,7 +493,7 @@ dlock_open(const char *conninfo, const dlock_session_options *options, dlock_err
 		s->queues[i].most = MOST_IN_BATCH;
 	}
 	s->conninfo = strdup((conninfo != NULL) ? conninfo : "");
-	if (s->conninfo != NULL && make_pipe(s->wake) && make_pipe(s->event) && make_pipe(s->over) &&
+	if (s->conninfo != NULL && make_room(s, 1 + s->line_count) && make_pipe(s->wake) && make_pipe(s->event) && make_pipe(s->over) &&
 		start_thread(&s->thread, run_session, s))
 		return s;
 	fail(error, DLOCK_ERROR, "could not create a session: %s", strerror(errno));
@@ -504,6 +522,7 @@ unref_session(dlock_session *s)
 	pthread_cond_destroy(&s->changed);
 	pthread_cond_destroy(&s->idle);
 	free(s->conninfo);
+	free(s->fds);
 	free(s->schema);
 	free(s->trouble);
 	free(s);
