@@ -329,6 +329,7 @@ func TestErrorOfOne(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	s, session, _ := start(t)
+	session.IdleWithin(time.Hour)
 	for i, code := range []stateError{"42883", "3F000", "0A000"} {
 		c := acquire(s, session, context.Background(), []string{"x", "a", "b"})
 		s.next("acquire_each", "x").answer <- "{NULL}"
