@@ -145,7 +145,7 @@ type stake struct {
 	key          string
 	held, wanted int     // leases, and requests
 	places       []*want // those of the requests that wait at a place, in order
-	leaving      *want   // one that nobody waits for any more
+	leaving      []*want // those that nobody waits for any more
 }
 
 func stakeKey(owner, name string) string { return owner + "\x00" + name }
@@ -184,7 +184,7 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 
 	// Requests of its task that come from now on wait until it is over: what it may have been granted would refuse them.
 	for _, k := range w.stakes {
-		k.leaving = w
+		k.leaving = append(k.leaving, w)
 	}
 	go s.abandon(w, underWay)
 	return nil, err
@@ -196,8 +196,8 @@ func (s *Session) want(ctx context.Context, w *want) error {
 		var leaving *want
 		s.mu.Lock()
 		for _, name := range w.names {
-			if k := s.stakes[stakeKey(w.owner, name)]; k != nil && k.leaving != nil {
-				leaving = k.leaving
+			if k := s.stakes[stakeKey(w.owner, name)]; k != nil && len(k.leaving) > 0 {
+				leaving = k.leaving[0]
 			} else if k != nil && k.held > 0 && w.wait > 0 && w.reentry == "deny" {
 				s.mu.Unlock()
 				return failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
@@ -231,22 +231,27 @@ func (s *Session) want(ctx context.Context, w *want) error {
 func (s *Session) finish(w *want) {
 	close(w.gone)
 	for _, k := range w.stakes {
-		for i, other := range k.places {
-			if other == w {
-				k.places = append(k.places[:i:i], k.places[i+1:]...)
-				s.waiting--
-				break
-			}
+		var hadPlace bool
+		if k.places, hadPlace = without(k.places, w); hadPlace {
+			s.waiting--
 		}
-		if k.leaving == w {
-			k.leaving = nil
-		}
+		k.leaving, _ = without(k.leaving, w)
 		s.adjust(k, 0, -1)
 	}
 	if w.got != nil && w.got.token != "" {
 		s.decline(w.names[0], w.got.token)
 	}
 	s.ended()
+}
+
+// The list without that one, if it is there.
+func without(list []*want, w *want) ([]*want, bool) {
+	for i, other := range list {
+		if other == w {
+			return append(list[:i:i], list[i+1:]...), true
+		}
+	}
+	return list, false
 }
 
 // So many more leases and requests; the mutex is held.
@@ -258,10 +263,11 @@ func (s *Session) adjust(k *stake, held, wanted int) {
 	}
 }
 
-// Has its task no other lease or request on these locks, which might be meant instead?  The mutex is held.
+// Has its task no other lease or request on these locks, which might be meant instead?  If nobody waits for any of its requests,
+// any is meant.  The mutex is held.
 func (w *want) isAlone() bool {
 	for _, k := range w.stakes {
-		if k.held > 0 || k.wanted > 1 {
+		if k.held > 0 || k.wanted > 1 && k.wanted > len(k.leaving) {
 			return false
 		}
 	}
@@ -336,8 +342,8 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			}
 		} else {
 			var underWay *request
-			hadPlace, r := w.placed, s.request(w, last, inDoubt)
-			a, underWay = s.wait(ctx, r)
+			hadPlace := w.placed
+			a, underWay = s.wait(ctx, s.request(w, last, inDoubt))
 			if underWay != nil {
 				s.mu.Lock()
 				defer s.mu.Unlock()

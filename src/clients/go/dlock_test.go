@@ -29,6 +29,7 @@ type server struct {
 	t       *testing.T
 	asked   chan *statement
 	clients atomic.Int32
+	closed  atomic.Int32 // of them
 	pid     atomic.Value // of its process
 }
 
@@ -53,7 +54,7 @@ func texts(values ...string) [][]*string {
 	return [][]*string{row}
 }
 
-func (conn) Close() {}
+func (c conn) Close() { c.s.closed.Add(1) }
 
 func (c conn) Backend(pid string) { c.s.pid.Store(pid) }
 
@@ -126,6 +127,16 @@ func (s *server) none() {
 	case statement := <-s.asked:
 		s.t.Errorf("asked for %s %v", statement.what, statement.args)
 	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// So many connections are closed.
+func (s *server) closes(count int) {
+	s.t.Helper()
+	for until := time.Now().Add(time.Minute); int(s.closed.Load()) < count; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			s.t.Fatal(s.closed.Load(), "connections were closed instead of", count)
+		}
 	}
 }
 
@@ -314,6 +325,45 @@ func TestErrorOfOne(t *testing.T) {
 	}
 }
 
+// An extension that is elsewhere now is looked for again, and that is no error of one.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	session.IdleWithin(time.Hour)
+	for i, code := range []stateError{"42883", "3F000", "0A000"} {
+		c := acquire(s, session, context.Background(), []string{"x", "a", "b"})
+		s.next("acquire_each", "x").answer <- "{NULL}"
+		s.next("acquire_each", "a", "b").answer <- code
+		expect(t, (<-c[0]).err, dlock.ErrRefused)
+		expect(t, (<-c[1]).err, code)
+		expect(t, (<-c[2]).err, code)
+		s.closes(i + 1)
+	}
+}
+
+// A connection that is idle is closed by the time that another one may take its place.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	session.IdleWithin(time.Millisecond)
+	for i := 0; i < 20; i++ {
+		c := acquire(s, session, context.Background(), []string{"a"})
+		s.next("acquire_each", "a").answer <- "{NULL}"
+		expect(t, (<-c[0]).err, dlock.ErrRefused)
+		s.closes(int(s.clients.Load()))
+	}
+}
+
+// A request that was refused with an error has no place to give up.
+func TestErrorWithoutPlace(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c := acquire(s, session, context.Background(), []string{"a"}, dlock.Wait(dlock.Forever))
+	s.next("acquire_each", "a").answer <- stateError("22023")
+	expect(t, (<-c[0]).err, stateError("22023"))
+	s.none()
+}
+
 // What is cancelled is taken out, or released once it is granted.
 func TestCancel(t *testing.T) {
 	t.Parallel()
@@ -429,6 +479,62 @@ func TestUndo(t *testing.T) {
 	s.none()
 }
 
+// Two requests of a task that are given up: what it asks for then waits for both, and each undoes what it may have been granted.
+func TestUndoOfTwo(t *testing.T) {
+	t.Parallel()
+	for _, doubt := range []bool{false, true} {
+		s, session, _ := start(t)
+		task := dlock.WithTask(context.Background(), "one")
+		later, giveUpLater := context.WithCancel(task)
+		c := acquire(s, session, later, []string{"a"}, dlock.Wait(dlock.Forever), dlock.TTL(time.Hour))
+		s.next("acquire_each", "a").answer <- "{NULL}"
+		ctx, giveUp := context.WithCancel(task)
+		c = append(c, acquire(s, session, ctx, []string{"a"}, dlock.Wait(dlock.Forever))...)
+		first := s.next("acquire_each", "a")
+		giveUp()
+		expect(t, (<-c[1]).err, context.Canceled)
+		giveUpLater()
+		expect(t, (<-c[0]).err, context.Canceled)
+		for session.Queued() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		result := make(chan error, 1)
+		go func() {
+			_, err := session.Acquire(task, "a")
+			result <- err
+		}()
+		s.none()
+		first.answer <- "{NULL}"
+		second := s.next("acquire_each", "a") // and last
+		if second.args[2] != "3600000000 microseconds" {
+			t.Fatal(second.args)
+		}
+		if doubt {
+			second.answer <- stateError("57P01")
+			both := map[string]*statement{}
+			for i := 0; i < 2; i++ {
+				next := s.any(false)
+				both[next.what] = next
+			}
+			if both["lease"] == nil || both["acquire_each"] == nil {
+				t.Fatal(both)
+			}
+			both["lease"].answer <- "{1} [null]"
+			s.none()
+			both["acquire_each"].answer <- "{NULL}"
+		} else {
+			second.answer <- "{NULL}"
+			first = s.next("acquire_each", "a")
+			s.none()
+			first.answer <- stateError("57P01")
+			s.next("lease", "a").answer <- `{1} [{"token":2}]`
+			s.next("release_each", "a").answer <- "{t}"
+		}
+		s.next("acquire_each", "a").answer <- "{3}"
+		expect(t, <-result, nil)
+	}
+}
+
 // A lock that its task enters again is entered once, whatever the request is told last.
 func TestReentry(t *testing.T) {
 	t.Parallel()
@@ -496,6 +602,9 @@ func TestSilence(t *testing.T) {
 	defer cancel()
 	<-ctx.Done()
 	expect(t, lease.Err(), dlock.ErrUnreachable)
+	if why := lease.Err().Error(); !strings.HasSuffix(why, "the server does not answer") {
+		t.Error(why)
+	}
 }
 
 // Closed: what is held is released, or granted late; and what waits gives up its place.

@@ -1,5 +1,10 @@
 package dlock
 
+import "time"
+
+// IdleWithin sets how long an unused connection stays open.
+func (s *Session) IdleWithin(span time.Duration) { s.lines.idle = span }
+
 // Queued tells how many requests wait for a statement.
 func (s *Session) Queued() (count int) {
 	s.lines.mu.Lock()

@@ -122,6 +122,8 @@ func (h *hold) ended() error {
 		why := "this process did not get to run"
 		if h.trouble != nil {
 			why = strings.TrimPrefix(h.trouble.Error(), "dlock: ")
+		} else if h.renewing {
+			why = "the server does not answer"
 		}
 		h.stop(failure(ErrUnreachable, h.trouble, "%s could not be renewed in time: %s", h.what, why))
 	}

@@ -17,10 +17,12 @@ import (
 const mostInBatch = 1000
 
 // How long a request waits for its statement, and then the statement for its answer; the same of an urgent
-// one; and how long an unused connection stays open.
+// one; what a statement has at least, for one request that is at the end of its time must not end the connection under
+// others; and how long an unused connection stays open.
 const (
 	answerWithin = 10 * time.Second
 	urgentWithin = 5 * time.Second
+	leastWithin  = time.Second
 	idleWithin   = 10 * time.Second
 )
 
@@ -80,6 +82,7 @@ func (r *request) settle(a answer) {
 
 type lines struct {
 	source Source
+	idle   time.Duration // how long an unused connection stays open
 
 	mu     sync.Mutex
 	lines  []*line
@@ -107,14 +110,15 @@ type line struct {
 }
 
 func newLines(source Source, count int) *lines {
-	l := &lines{source: source}
+	l := &lines{source: source, idle: idleWithin}
 	for i := 0; i < count; i++ {
 		l.lines = append(l.lines, l.newLine())
 	}
 	return l
 }
 
-func (l *lines) newLine() *line { return &line{lines: l, work: make(chan []*request, 1)} }
+// Room for a batch and for the word that all is closed: who sends has the mutex, and must not wait for the line, which may want it.
+func (l *lines) newLine() *line { return &line{lines: l, work: make(chan []*request, 2)} }
 
 func (k *kind) rank() int {
 	if k.urgent {
@@ -209,9 +213,8 @@ func (l *lines) take(rank int) (batch []*request) {
 
 // Ask, until there has been nothing to ask for a while.
 func (c *line) run() {
-	defer c.drop()
 	for {
-		idle := time.NewTimer(idleWithin)
+		idle := time.NewTimer(c.idle)
 		var batch []*request
 		over := false
 		select {
@@ -225,6 +228,7 @@ func (c *line) run() {
 			c.mu.Lock()
 			if c.left {
 				c.mu.Unlock()
+				c.drop()
 				return
 			}
 			batch = c.next()
@@ -233,6 +237,9 @@ func (c *line) run() {
 		}
 		c.mu.Lock()
 		over = (over || c.closed) && !c.busy
+		if over {
+			c.drop() // before somebody else can open it
+		}
 		c.open = !over
 		c.mu.Unlock()
 		if over {
@@ -253,6 +260,9 @@ func (c *line) ask(batch []*request) {
 		c.ctx, c.cancel = context.WithCancel(context.Background())
 	}
 	c.mu.Unlock()
+	if within < leastWithin {
+		within = leastWithin
+	}
 	timer := time.AfterFunc(within, func() { c.leave(batch) })
 	rows, err := c.query(batch)
 	timer.Stop()
@@ -263,8 +273,8 @@ func (c *line) ask(batch []*request) {
 	switch {
 	case left:
 	case err != nil:
-		// Perhaps the extension has been created anew, or there is a pooler.
-		if isOutage(err) || sent.IsZero() || hasPrefix(sqlState(err), "42883", "26000", "42P05") {
+		// Perhaps the extension has been created anew, or elsewhere, or there is a pooler.
+		if isOutage(err) || sent.IsZero() || hasPrefix(sqlState(err), "42883", "3F000", "0A000", "26000", "42P05") {
 			c.drop()
 		}
 		c.failed(batch, err, sent)

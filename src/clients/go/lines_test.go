@@ -1,0 +1,71 @@
+package dlock
+
+// What a line does at moments that its callers cannot choose.
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A server that takes its time, unless the connection ends.
+type slowSource struct{}
+type slowConn struct{}
+
+func (slowSource) Connect(context.Context) (Conn, error) { return slowConn{}, nil }
+
+func (slowConn) Close() {}
+
+func (slowConn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
+	row := []string{"{t,t}"}
+	if query == lookSQL {
+		row = []string{"s.", strings.Join(needed, " "), "1.0", "db", "17", "", ""}
+	} else {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	values := make([]*string, len(row))
+	for i := range row {
+		values[i] = &row[i]
+	}
+	return [][]*string{values}, nil
+}
+
+// A request at the end of its time ends no connection under others.
+func TestLittleTime(t *testing.T) {
+	t.Parallel()
+	l, answers := newLines(slowSource{}, 1), make(chan answer, 2)
+	l.mu.Lock()
+	for _, within := range []time.Duration{0, answerWithin} {
+		l.queues[0] = append(l.queues[0], &request{kind: renewKind, row: []any{"a", "1"}, within: within, then: func(a answer) { answers <- a }})
+	}
+	l.pump()
+	l.mu.Unlock()
+	for i := 0; i < 2; i++ {
+		if a := <-answers; a.err != nil || a.value != "t" {
+			t.Error(a)
+		}
+	}
+	l.close()
+}
+
+// A request after the end, and before the line has seen that, does not wait for the line: it may want the mutex.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	l, submitted := newLines(slowSource{}, 1), make(chan bool)
+	l.lines[0].open = true // by a goroutine that is not there
+	l.close()
+	go func() {
+		l.submit(&request{kind: renewKind, row: []any{"a", "1"}})
+		close(submitted)
+	}()
+	select {
+	case <-submitted:
+	case <-time.After(time.Minute):
+		t.Error("it waits")
+	}
+}
