@@ -91,7 +91,7 @@ function isOfOne(error) {
 
 // Has the extension been created anew, or somewhere else, or is there a pooler now?
 function isStale(error, { prepares }) {
-  return /^(42883|3F000|0A000|26000|42P05)$/.test(error.code) || (prepares && error.code === 'XX000');
+  return /^(42883|3F000|26000|42P05)$/.test(error.code) || (prepares && (error.code === 'XX000' || error.routine === 'RevalidateCachedQuery'));
 }
 
 // "server" has the schema of the functions, quoted, and whether statements can be prepared: if the
