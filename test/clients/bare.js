@@ -456,9 +456,9 @@ const tests = {
 
   async 'a grant that is heard of too late is given back, and asked for again'() {
     const session = new Session(where);
-    const lease = session.acquire('job', { ttl: 300 });
+    const lease = session.acquire('job', { ttl: 3000 });
     const first = await next('acquire_each', ['job']);
-    await new Promise((resolve) => setTimeout(resolve, 260));
+    await new Promise((resolve) => setTimeout(resolve, 2520)); // from 2500 on it is too late
     first.answer(7);
     const release = await next('release_each', ['job']);
     assert.deepStrictEqual(release.values[1], ['7']);
