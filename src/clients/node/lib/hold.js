@@ -29,7 +29,7 @@ const literal = (text) => `E'${text.replace(/[\\']/g, '$&$&')}'`;
 // by a function that runs a statement.
 async function present(tx, leases) {
   leases.forEach((lease) => lease.check());
-  const pairs = leases.flatMap((lease) => [...lease.tokens].map(([name, token]) => literal(`${quote(name)}=${token}`)));
+  const pairs = leases.flatMap((lease) => lease._pairs.map(([name, token]) => literal(`${quote(name)}=${token}`)));
   const text = `SELECT set_config('dlock.tokens', concat_ws(',', nullif(t, ''), (SELECT string_agg(p, ',')
     FROM unnest(ARRAY[${pairs}]) AS p WHERE position(p || ',' IN t || ',') = 0)), true)
     FROM (SELECT coalesce(current_setting('dlock.tokens', true), '')) AS old(t)`;
@@ -50,7 +50,7 @@ class Hold {
     this._controller = null;
     this._error = null; // why it is not held any more
     this._over = false; // the work has ended
-    this._clients = new Set(); // of transactions
+    this._clients = null; // a set of those of transactions
     this._renewAt = sent + this._every;
     this._extend(sent);
     session._keep(this);
@@ -118,6 +118,7 @@ class Hold {
 
   async _transaction(client, work) {
     this.check();
+    this._clients = this._clients || new Set();
     this._clients.add(client);
     client.on('error', ignore);
     try {
@@ -176,7 +177,7 @@ class Hold {
     }
     this._error = error;
     this._session._forget(this);
-    this._clients.forEach(cut);
+    (this._clients || []).forEach(cut);
     if (this._controller) {
       this._controller.abort(error);
     }
@@ -196,19 +197,27 @@ class Hold {
 }
 
 class Lease extends Hold {
-  constructor(session, want, tokens, sent) {
+  // "pairs" are names and tokens.
+  constructor(session, want, pairs, sent) {
     super(session, `the lease on "${want.label}"`, want.ttl, sent, want);
     this.name = want.label;
     this.owner = want.owner;
-    this.tokens = tokens; // by name
-    [this.token] = tokens.values();
+    [[, this.token]] = pairs;
+    this._pairs = pairs;
     this._task = want.task;
+    this._claims = want.claims;
+    this._claims.forEach((claim) => { claim.held += 1; });
+    session._use(this._claims, 1);
     this._ending = null;
-    session._count(this, 1);
+  }
+
+  // By name.
+  get tokens() {
+    return new Map(this._pairs);
   }
 
   _askRenewals() {
-    return Promise.all([...this.tokens].map((pair) => this._session.lines.ask(RENEW, pair, now() + this._margin)));
+    return Promise.all(this._pairs.map((pair) => this._session.lines.ask(RENEW, pair, now() + this._margin)));
   }
 
   present(tx) {
@@ -219,32 +228,44 @@ class Lease extends Hold {
     return this.present(client);
   }
 
-  // 't', 'f', or null if the server does not say.  A request that was not answered may have
-  // released it; if the task has entered the lock twice, another one would end the other lease.
-  async _giveBack(pair) {
+  // 't', 'f', or null if the server does not say.
+  _giveBack(pair, i) {
     const until = now() + GIVE_BACK_WITHIN_MS;
-    let inDoubt = false;
-    do {
+    return this._session.lines.ask(RELEASE, pair, until).then(({ value }) => value, (error) => this._giveBackAgain(pair, i, until, error));
+  }
+
+  // A request that was not answered may have released it; if the task has entered the lock twice,
+  // another one would end the other lease.
+  async _giveBackAgain(pair, i, until, { inDoubt = false }) {
+    for (;;) {
+      await nap(100);
+      if (now() >= until || (inDoubt && this._claims[i].held > 0)) {
+        return null;
+      }
       try {
         const { value } = await this._session.lines.ask(RELEASE, pair, until);
         return inDoubt && value !== 't' ? null : value;
       } catch (error) {
         inDoubt = inDoubt || error.inDoubt;
-        await nap(100);
       }
-    } while (now() < until && !(inDoubt && this._session._held.has(this._session._key(pair[0], this))));
-    return null;
+    }
   }
 
-  async _release(tooLate) {
+  _release(tooLate) {
     this._end();
-    this._session._count(this, -1);
+    this._claims.forEach((claim) => { claim.held -= 1; });
     this._session._releasing.add(this);
-    const answers = await Promise.all([...this.tokens].map((pair) => this._giveBack(pair)));
+    const [first, ...more] = this._pairs.map((pair, i) => this._giveBack(pair, i));
+    return more.length > 0 ? Promise.all([first, ...more]).then((answers) => this._released(answers, tooLate))
+      : first.then((answer) => this._released([answer], tooLate));
+  }
+
+  _released(answers, tooLate) {
     if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
     this._session._releasing.delete(this);
+    this._session._use(this._claims, -1);
     if (this._error) {
       throw this._error;
     }
@@ -262,7 +283,7 @@ class Lease extends Hold {
     let result;
     let failure = null;
     try {
-      result = await this._session._inTask(this._task, () => work(this));
+      result = await this._session._inTask(this._task, work, this);
     } catch (error) {
       failure = { error };
     }

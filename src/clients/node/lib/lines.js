@@ -26,6 +26,9 @@ const USUAL = 1;
 // Most requests in a statement.
 const BATCH = 1000;
 
+// Most kinds of requests that are remembered.
+const GROUPS = 100;
+
 // How long a statement may take, its connection included, if its kind says nothing; an
 // urgent one; and how long an unused connection stays open.
 const ANSWER_WITHIN_MS = 10000;
@@ -106,6 +109,19 @@ async function look(client) {
       : 'CREATE EXTENSION dlock'} in database "${client.database}"`);
   }
   return { schema: row[0], prepares: Number(row[3]) === client.processID, statements: new Map() };
+}
+
+class Request {
+  constructor() {
+    this.kind = null;
+    this.row = null;
+    this.until = 0;
+    this.resolve = null;
+    this.reject = null;
+    this.taken = false; // it has been sent
+    this.gone = false; // it was withdrawn
+    this.again = false; // it has been sent once more
+  }
 }
 
 class Line {
@@ -281,7 +297,8 @@ class Lines {
     this.make = clientsOf(where);
     this.urgentWithin = urgentWithin;
     this.lines = only ? [new Line(this)] : [new Line(this), new Line(this)];
-    this.queues = [new Map(), new Map()]; // by rank, then by key
+    this.queues = [[], []]; // of groups that have requests, by rank
+    this.groups = new Map(); // { kind, requests }, by key
     this.server = null; // what look() has found
     this.stale = false;
     this.closed = false;
@@ -306,24 +323,39 @@ class Lines {
 
   // Promise { value, note, sent } of one among many, or { rows, value, sent }.  Until it is sent, it can be
   // withdrawn, and is rejected at "until".
-  ask(kind, row, until = now() + ANSWER_WITHIN_MS, request = {}) {
+  ask(kind, row, until = now() + ANSWER_WITHIN_MS, request = new Request()) {
     return new Promise((resolve, reject) => {
-      Object.assign(request, { kind, row, until, resolve, reject });
-      const queue = this.queues[kind.rank];
-      const key = kind.key === undefined ? Symbol('alone') : kind.key;
-      const requests = queue.get(key);
-      if (requests) {
-        requests.push(request);
-      } else {
-        queue.set(key, [request]);
+      request.kind = kind;
+      request.row = row;
+      request.until = until;
+      request.resolve = resolve;
+      request.reject = reject;
+      const group = this.groupOf(kind);
+      if (group.requests.push(request) === 1) {
+        this.queues[kind.rank].push(group);
       }
       this.pump();
-      if (until < this.sweepAt && (this.queues[0].size > 0 || this.queues[1].size > 0)) {
+      if (until < this.sweepAt && !request.taken) {
         clearTimeout(this.sweep);
         this.sweepAt = until;
         this.sweep = timer(() => this.sweepQueues(), until).unref();
       }
     });
+  }
+
+  // Requests of one key.  Groups stay, but not for ever: keys are as many as sets of options.
+  groupOf(kind) {
+    let group = kind.key === undefined ? undefined : this.groups.get(kind.key);
+    if (group === undefined) {
+      group = { kind, requests: [] };
+      if (kind.key !== undefined) {
+        if (this.groups.size >= GROUPS) {
+          this.groups.clear();
+        }
+        this.groups.set(kind.key, group);
+      }
+    }
+    return group;
   }
 
   // Take it out, if it has not been sent.
@@ -336,12 +368,14 @@ class Lines {
 
   // The next requests up to this rank, of one kind.
   next(rank) {
-    for (const queue of this.queues.slice(0, rank + 1)) {
-      for (const [key, requests] of queue) {
-        queue.delete(key);
-        const live = requests.filter((request) => !request.gone);
-        if (live.length > BATCH) {
-          queue.set(key, live.splice(BATCH));
+    for (let r = URGENT; r <= rank; r++) {
+      const queue = this.queues[r];
+      while (queue.length > 0) {
+        const group = queue.shift();
+        const live = group.requests.filter((request) => !request.gone);
+        group.requests = live.splice(BATCH);
+        if (group.requests.length > 0) {
+          queue.push(group);
         }
         if (live.length > 0) {
           live.forEach((request) => { request.taken = true; });
@@ -366,18 +400,14 @@ class Lines {
   sweepQueues() {
     this.sweepAt = Infinity;
     for (const queue of this.queues) {
-      for (const [key, requests] of queue) {
-        const late = requests.filter((request) => request.until <= now());
+      for (const group of queue) {
+        const late = group.requests.filter((request) => request.until <= now());
         late.forEach((request) => request.reject(new ServerUnreachable('the server did not get to answer in time')));
-        const rest = requests.filter((request) => !request.gone && request.until > now());
-        rest.forEach((request) => { this.sweepAt = Math.min(this.sweepAt, request.until); });
-        if (rest.length > 0) {
-          queue.set(key, rest);
-        } else {
-          queue.delete(key);
-        }
+        group.requests = group.requests.filter((request) => !request.gone && request.until > now());
+        group.requests.forEach((request) => { this.sweepAt = Math.min(this.sweepAt, request.until); });
       }
     }
+    this.queues = this.queues.map((queue) => queue.filter(({ requests }) => requests.length > 0));
     this.sweep = this.sweepAt < Infinity ? timer(() => this.sweepQueues(), this.sweepAt).unref() : null;
   }
 
@@ -397,4 +427,4 @@ class Lines {
   }
 }
 
-module.exports = { Lines, URGENT, USUAL, cut, ignore };
+module.exports = { Lines, Request, URGENT, USUAL, cut, ignore };

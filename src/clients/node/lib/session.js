@@ -6,10 +6,11 @@
 const { AsyncLocalStorage } = require('async_hooks');
 const crypto = require('crypto');
 const os = require('os');
+const { Bag } = require('./bag');
 const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable, SessionClosed } = require('./errors');
 const { watch, Election } = require('./follow');
 const { Lease, present, marginOf, RENEW, RELEASE } = require('./hold');
-const { Lines, URGENT, USUAL, ignore } = require('./lines');
+const { Lines, Request, URGENT, USUAL, ignore } = require('./lines');
 const { now, span, interval, timer, nap } = require('./span');
 const { Waits } = require('./waits');
 const { Worker } = require('./worker');
@@ -49,19 +50,82 @@ const FIND = {
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)`
 };
 
-// The task that runs, and how many there have been.
-const tasks = new AsyncLocalStorage();
-let taskCount = 0;
+// What comes and goes with each lease is of a class.  Node allocates what is written as a literal
+// among what is old if much of it has survived once; and what is old and dead keeps alive all that it
+// refers to, until a full collection of garbage.
 
-// One more, or less, of what is counted in a map.
-function count(map, key, more) {
-  const sum = (map.get(key) || 0) + more;
-  if (sum > 0) {
-    map.set(key, sum);
-  } else {
-    map.delete(key);
+// A task of the program: an owner of leases, in each session.
+class Owner {
+  constructor(id) {
+    this.id = id;
+    this.claims = new Map(); // by name and owner
   }
 }
+
+// What a task has and wants on a lock: so many leases and requests, and a promise of the end of what it
+// gave up.
+class Claim {
+  constructor(task, key) {
+    this.task = task;
+    this.key = key;
+    this.users = 0;
+    this.held = 0;
+    this.wanted = 0;
+    this.dying = null;
+  }
+}
+
+// A request for a lease.
+class Want {
+  constructor(kind, names, ttl, limit, reentry, onLost, signal) {
+    this.kind = kind;
+    this.names = names;
+    this.label = names.length === 1 ? names[0] : names.join(', ');
+    this.ttl = ttl;
+    this.until = now() + limit;
+    this.patient = limit > 0;
+    this.reentry = reentry;
+    this.onLost = onLost;
+    this.signal = signal;
+    this.task = null;
+    this.owner = '';
+    this.claims = null;
+    this.place = null; // what it has a place as
+    this.ask = null; // (keep, reentry) => promise
+    this.request = null; // that was asked last
+    this.resolve = null;
+    this.reject = null;
+    this.abort = null;
+    this.end = null; // a promise
+    this.gone = false; // given up
+    this.done = false;
+    this.placed = false;
+    this.inDoubt = false;
+    this.got = null; // a turn
+    this.go = null; // what ends its wait
+    this.delay = 0;
+    this.timer = null;
+    this._at = -1;
+  }
+}
+
+// The task that runs, how many there have been, and those that requests have named.
+const running = new AsyncLocalStorage();
+const named = new Map();
+let taskCount = 0;
+
+function ownerOf(task) {
+  if (task === undefined) {
+    return running.getStore() || new Owner(++taskCount);
+  }
+  const owner = named.get(task) || new Owner(task);
+  named.set(task, owner);
+  return owner;
+}
+
+// What the answer to a request for a lease says.
+const isGrant = ({ value }) => value !== null && value !== 'NULL';
+const tokensOf = ({ value }) => (value[0] === '{' ? value.slice(1, -1).split(',') : [value]);
 
 class Session {
   constructor(where, { client = `${os.hostname().slice(0, 50)}/${process.pid}/${crypto.randomBytes(6).toString('hex')}`,
@@ -73,12 +137,9 @@ class Session {
     this.where = where;
     this.waits = new Waits(this);
     this.lines = new Lines(where, { urgentWithin: () => this._margin });
-    this._holds = new Set(); // to be renewed
-    this._held = new Map(); // how many leases: by owner and name
-    this._wanted = new Map(); // the same of requests
-    this._wants = new Map(); // requests, and promises of their ends
-    this._dying = new Map(); // promises of the ends of what was given up, by owner and name
-    this._releasing = new Set(); // leases
+    this._holds = new Bag(); // to be renewed
+    this._releasing = new Bag(); // leases
+    this._wants = new Bag(); // requests
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
     this._timerAt = Infinity;
@@ -91,9 +152,9 @@ class Session {
   // -------------------------------------------------------------- leases
 
   // Run work(lease) under a lease.
-  async lease(name, options, work) {
+  lease(name, options, work) {
     const [set, what] = typeof options === 'function' ? [{}, options] : [options, work];
-    return (await this.acquire(name, set))._run(what);
+    return this.acquire(name, set).then((lease) => lease._run(what));
   }
 
   // A lease, to be released by the caller.
@@ -118,7 +179,7 @@ class Session {
 
   // Run the work as a task of its own: an owner of leases that is not the one around it.
   task(work) {
-    return this._inTask(++taskCount, work);
+    return this._inTask(new Owner(++taskCount), work);
   }
 
   // Present the tokens of leases in a transaction that somebody else has begun.
@@ -154,15 +215,15 @@ class Session {
   async close() {
     this._closed = true;
     const ends = [...this._closing].map((what) => what.stop());
-    for (const [want, end] of this._wants) {
+    for (const want of this._wants) {
       this._giveUp(want, new SessionClosed());
-      ends.push(end);
+      ends.push(want.end);
     }
     await Promise.all(ends);
-    this._holds.forEach((hold) => {
+    for (const hold of this._holds) {
       hold._stop(new SessionClosed());
       hold.release().catch(ignore);
-    });
+    }
     await Promise.allSettled([...this._releasing].map((lease) => lease._ending));
     this.waits.close();
     await this.lines.close();
@@ -174,33 +235,29 @@ class Session {
     }
   }
 
-  _inTask(task, work) {
-    return tasks.run(task, work);
+  _inTask(task, work, ...what) {
+    return running.run(task, work, ...what);
   }
 
   // What is wanted, and for whom.  Throws what the options are to blame for.
   _want(kind, names, { ttl = DEFAULT_TTL_MS, wait = 0, task, mode = 'exclusive', permits = null, reentry = 'deny',
     lockDelay = 0, minHold = 0, payload = null, onLost, signal } = {}) {
-    const which = task === undefined ? tasks.getStore() || ++taskCount : task;
-    const owner = `${this.client}#${which}`;
     const ttlMs = span(ttl, 'ttl', 0.001);
     const limit = wait === Infinity ? Infinity : span(wait, 'wait');
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
-    const want = {
-      kind, names, owner, reentry, task: which, ttl: ttlMs, onLost, signal, label: names.join(', '), until: now() + limit, patient: limit > 0,
-      keys: names.map((name) => this._key(name, { owner }))
-    };
-    want.place = kind === 'lock' ? want.keys[0] : null;
+    const want = new Want(kind, names, ttlMs, limit, reentry, onLost, signal);
+    want.task = ownerOf(task);
+    const owner = want.owner = `${this.client}#${want.task.id}`;
     if (kind === 'lock' && payload === null) {
       want.ask = (keep, again) => {
         const shared = [length, mode, permits, again, delay, least, keep];
-        return this.lines.ask({ key: shared.join(), rank: USUAL, text: ACQUIRE, shared }, [names[0], owner], undefined, want.request = {});
+        return this.lines.ask({ key: shared.join(), rank: USUAL, text: ACQUIRE, shared }, [names[0], owner], undefined, want.request = new Request());
       };
     } else {
       const request = { lock: ALONE, path: PATH, all: ALL }[kind];
       want.ask = (keep, again) => {
         const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, payload === null ? null : JSON.stringify(payload)];
-        return this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined, want.request = {});
+        return this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined, want.request = new Request());
       };
     }
     return want;
@@ -218,14 +275,18 @@ class Session {
       }
       want.resolve = resolve;
       want.reject = reject;
-      this._wants.set(want, this._obtain(want));
+      want.claims = names.map((each) => this._claim(each, want));
+      want.place = kind === 'lock' ? want.claims[0].key : null;
+      this._use(want.claims, 1);
+      this._wants.add(want);
+      want.end = this._obtain(want);
     });
   }
 
   // The place of a request that is given up is, too.
   _giveUp(want, why) {
     want.gone = true;
-    this._holdUp(want, this._wants.get(want));
+    this._holdUp(want, want.end);
     if (want.request && !want.placed) {
       this.lines.withdraw(want.request, why);
     }
@@ -236,25 +297,48 @@ class Session {
   // Until it has come to its end, and what it was granted has, too, what its task asks for on its locks
   // waits: it would be refused by a lease that is about to go.
   _holdUp(want, end) {
-    want.keys.forEach((key) => {
-      const ends = Promise.all([this._dying.get(key), end]);
-      this._dying.set(key, ends);
-      ends.then(() => this._dying.get(key) === ends && this._dying.delete(key));
+    want.claims.forEach((claim) => {
+      const ends = claim.dying = Promise.all([claim.dying, end]);
+      this._use([claim], 1);
+      ends.then(() => {
+        claim.dying = claim.dying === ends ? null : claim.dying;
+        this._use([claim], -1);
+      });
     });
     return end;
   }
 
-  // Does not throw.
-  async _obtain(want) {
-    for (let key; !want.gone && (key = want.keys.find((each) => this._dying.has(each))) !== undefined;) {
-      await this._dying.get(key);
+  // Most requests are granted by the first answer; all others are pursued.  Does not throw.
+  _obtain(want) {
+    if (want.claims.some(({ dying, held }) => dying || (held > 0 && want.patient))) {
+      return this._pursue(want, null);
     }
-    want.keys.forEach((key) => count(this._wanted, key, 1));
+    want.claims.forEach((claim) => { claim.wanted += 1; });
+    const first = this._askOnce(want, false, !want.patient);
+    return first.then((answer) => {
+      const lease = want.gone ? null : this._granted(want, answer);
+      if (lease === null) {
+        return this._pursue(want, first);
+      }
+      this._done(want);
+      this._wants.delete(want);
+      want.resolve(lease);
+      return undefined;
+    }, () => this._pursue(want, first));
+  }
+
+  async _pursue(want, first) {
+    if (first === null) {
+      for (let claim; !want.gone && (claim = want.claims.find(({ dying }) => dying)) !== undefined;) {
+        await claim.dying;
+      }
+      want.claims.forEach((claim) => { claim.wanted += 1; });
+    }
     try {
-      if (want.gone) {
+      if (first === null && want.gone) {
         throw new SessionClosed(); // nobody hears of it
       }
-      const lease = await this._ask(want);
+      const lease = await this._ask(want, first);
       this._done(want);
       if (want.gone) {
         await lease.release();
@@ -274,7 +358,8 @@ class Session {
   _done(want) {
     if (!want.done) {
       want.done = true;
-      want.keys.forEach((key) => count(this._wanted, key, -1));
+      want.claims.forEach((claim) => { claim.wanted -= 1; });
+      this._use(want.claims, -1);
       this.waits.forget(want);
       if (want.signal) {
         want.signal.removeEventListener('abort', want.abort);
@@ -284,33 +369,29 @@ class Session {
 
   // A request is in doubt if it may have been granted what it has not heard of: its answer was lost,
   // or perhaps a turn was.  Then it asks for just that, as it does when it had a place; and if it is
-  // given up, that is undone.
-  async _ask(want) {
-    const { keys, label } = want;
-    for (let limit = 0; ;) {
-      const { got, inDoubt } = want;
+  // given up, that is undone.  "first" is the promise of its first answer, if it has been sent.
+  async _ask(want, first) {
+    const { label } = want;
+    for (let limit = 0, asked = first; ; asked = null) {
+      const { got, inDoubt } = asked ? {} : want;
       const never = got === 'never';
-      const last = !want.patient || now() >= want.until || want.gone || never;
+      const last = !want.patient || (!asked && (now() >= want.until || want.gone || never));
       try {
         if (got && !never) {
           const sent = await this._confirm(want, got);
           want.got = null;
           return this._grant(want, [got.token], sent);
         }
-        if (want.patient && want.reentry === 'deny' && keys.some((key) => this._held.has(key))) {
+        if (!asked && want.patient && want.reentry === 'deny' && want.claims.some(({ held }) => held > 0)) {
           throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
         }
-        const again = (inDoubt || want.placed) && this._isAlone(want) ? 'return' : want.reentry;
-        if (!last && want.place) {
-          this.waits.expect(want);
-        }
-        want.inDoubt = false;
-        const { value, sent } = await want.ask(last ? '0' : Waits.KEEP, again);
-        if (value !== null && value !== 'NULL') {
-          const tokens = value.replace(/[{}]/g, '').split(',');
-          if (now() < sent + want.ttl - marginOf(want.ttl)) {
-            return this._grant(want, tokens, sent);
+        const answer = await (asked || this._askOnce(want, inDoubt, last));
+        if (isGrant(answer)) {
+          const lease = this._granted(want, answer);
+          if (lease !== null) {
+            return lease;
           }
+          const tokens = tokensOf(answer);
           await Promise.all(want.names.map((name, i) => this.lines.ask(RELEASE, [name, tokens[i]])));
           throw Object.assign(new ServerUnreachable('the answer came too late'), { inDoubt: true });
         }
@@ -340,6 +421,22 @@ class Session {
     }
   }
 
+  // The last time, it leaves no place.
+  _askOnce(want, inDoubt, last) {
+    const again = (inDoubt || want.placed) && this._isAlone(want) ? 'return' : want.reentry;
+    if (!last && want.place !== null) {
+      this.waits.expect(want);
+    }
+    want.inDoubt = false;
+    return want.ask(last ? '0' : Waits.KEEP, again);
+  }
+
+  // The lease, if it has been granted, and heard of in time.
+  _granted(want, answer) {
+    const inTime = isGrant(answer) && now() < answer.sent + want.ttl - marginOf(want.ttl);
+    return inTime ? this._grant(want, tokensOf(answer), answer.sent) : null;
+  }
+
   // Who holds it, or something above it; null if nobody does any more.
   async _holder({ names, kind }) {
     const places = kind === 'path' ? names[0].split('/').map((_, i, parts) => parts.slice(0, i + 1).join('/')) : names;
@@ -348,7 +445,7 @@ class Session {
   }
 
   _grant(want, tokens, sent) {
-    return new Lease(this, want, new Map(want.names.map((name, i) => [name, Number(tokens[i])])), sent);
+    return new Lease(this, want, want.names.map((name, i) => [name, Number(tokens[i])]), sent);
   }
 
   // A turn may have come some time after it was asked for: when was the lease held for sure?
@@ -381,8 +478,31 @@ class Session {
   }
 
   // Has its task no other lease or request on these locks, which might be meant instead?
-  _isAlone({ keys }) {
-    return keys.every((key) => !this._held.has(key) && this._wanted.get(key) === 1);
+  _isAlone({ claims }) {
+    return claims.every(({ held, wanted }) => held === 0 && wanted === 1);
+  }
+
+  _claim(name, { task, owner }) {
+    const key = `${owner}\0${name}`;
+    let claim = task.claims.get(key);
+    if (claim === undefined) {
+      claim = new Claim(task, key);
+      task.claims.set(key, claim);
+    }
+    return claim;
+  }
+
+  _use(claims, more) {
+    for (const claim of claims) {
+      const { task, key } = claim;
+      claim.users += more;
+      if (claim.users === 0) {
+        task.claims.delete(key);
+        if (task.claims.size === 0 && named.get(task.id) === task) {
+          named.delete(task.id);
+        }
+      }
+    }
   }
 
   // Release a turn that was not taken.
@@ -393,14 +513,6 @@ class Session {
   }
 
   // -------------------------------------------------------------- what is held
-
-  _key(name, { owner }) {
-    return `${owner}\0${name}`;
-  }
-
-  _count(lease, more) {
-    [...lease.tokens.keys()].forEach((name) => count(this._held, this._key(name, lease), more));
-  }
 
   _keep(hold) {
     this._holds.add(hold);

@@ -11,8 +11,8 @@ const now = () => performance.now();
 
 // A span in milliseconds.
 function span(value, name, least = 0) {
-  const [, number, unit] = /^\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*$/.exec(value) || [];
-  const ms = typeof value === 'string' && unit ? number * UNITS[unit] : value;
+  const [, number, unit] = (typeof value === 'string' && /^\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|d)\s*$/.exec(value)) || [];
+  const ms = unit ? number * UNITS[unit] : value;
   if (typeof ms !== 'number' || !(ms >= least && ms < Infinity)) {
     throw new TypeError(`${name} must be a number of milliseconds, or a text such as '30 s'`);
   }
