@@ -54,20 +54,11 @@ const FIND = {
 // among what is old if much of it has survived once; and what is old and dead keeps alive all that it
 // refers to, until a full collection of garbage.
 
-// A task of the program: an owner of leases, in each session.
-class Owner {
-  constructor(id) {
-    this.id = id;
-    this.claims = new Map(); // by name and owner
-  }
-}
-
 // What a task has and wants on a lock: so many leases and requests, and a promise of the end of what it
 // gave up.
 class Claim {
-  constructor(task, key) {
-    this.task = task;
-    this.key = key;
+  constructor(key) {
+    this.key = key; // owner and name
     this.users = 0;
     this.held = 0;
     this.wanted = 0;
@@ -109,19 +100,9 @@ class Want {
   }
 }
 
-// The task that runs, how many there have been, and those that requests have named.
-const running = new AsyncLocalStorage();
-const named = new Map();
+// The task that runs, and how many there have been.
+const tasks = new AsyncLocalStorage();
 let taskCount = 0;
-
-function ownerOf(task) {
-  if (task === undefined) {
-    return running.getStore() || new Owner(++taskCount);
-  }
-  const owner = named.get(task) || new Owner(task);
-  named.set(task, owner);
-  return owner;
-}
 
 // What the answer to a request for a lease says.
 const isGrant = ({ value }) => value !== null && value !== 'NULL';
@@ -140,6 +121,7 @@ class Session {
     this._holds = new Bag(); // to be renewed
     this._releasing = new Bag(); // leases
     this._wants = new Bag(); // requests
+    this._claims = new Map(); // by key
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
     this._timerAt = Infinity;
@@ -179,7 +161,7 @@ class Session {
 
   // Run the work as a task of its own: an owner of leases that is not the one around it.
   task(work) {
-    return this._inTask(new Owner(++taskCount), work);
+    return this._inTask(++taskCount, work);
   }
 
   // Present the tokens of leases in a transaction that somebody else has begun.
@@ -236,7 +218,7 @@ class Session {
   }
 
   _inTask(task, work, ...what) {
-    return running.run(task, work, ...what);
+    return tasks.run(task, work, ...what);
   }
 
   // What is wanted, and for whom.  Throws what the options are to blame for.
@@ -246,8 +228,8 @@ class Session {
     const limit = wait === Infinity ? Infinity : span(wait, 'wait');
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
     const want = new Want(kind, names, ttlMs, limit, reentry, onLost, signal);
-    want.task = ownerOf(task);
-    const owner = want.owner = `${this.client}#${want.task.id}`;
+    want.task = task === undefined ? tasks.getStore() || ++taskCount : task;
+    const owner = want.owner = `${this.client}#${want.task}`;
     if (kind === 'lock' && payload === null) {
       want.ask = (keep, again) => {
         const shared = [length, mode, permits, again, delay, least, keep];
@@ -275,7 +257,7 @@ class Session {
       }
       want.resolve = resolve;
       want.reject = reject;
-      want.claims = names.map((each) => this._claim(each, want));
+      want.claims = names.map((each) => this._claim(each, want.owner));
       want.place = kind === 'lock' ? want.claims[0].key : null;
       this._use(want.claims, 1);
       this._wants.add(want);
@@ -482,25 +464,21 @@ class Session {
     return claims.every(({ held, wanted }) => held === 0 && wanted === 1);
   }
 
-  _claim(name, { task, owner }) {
+  _claim(name, owner) {
     const key = `${owner}\0${name}`;
-    let claim = task.claims.get(key);
+    let claim = this._claims.get(key);
     if (claim === undefined) {
-      claim = new Claim(task, key);
-      task.claims.set(key, claim);
+      claim = new Claim(key);
+      this._claims.set(key, claim);
     }
     return claim;
   }
 
   _use(claims, more) {
     for (const claim of claims) {
-      const { task, key } = claim;
       claim.users += more;
       if (claim.users === 0) {
-        task.claims.delete(key);
-        if (task.claims.size === 0 && named.get(task.id) === task) {
-          named.delete(task.id);
-        }
+        this._claims.delete(claim.key);
       }
     }
   }
