@@ -160,8 +160,7 @@ const tests = {
     assert.deepStrictEqual(results.map(({ value, reason }) => (value ? value.token : reason.code)), [2, 3, '22023', 4, 5]);
     // What is everybody's is told to everybody.
     const all = ['e', 'f'].map((name) => session.acquire(name).catch((error) => error.code));
-    (await next('acquire_each', ['e'])).fail('42501');
-    (await next('acquire_each', ['f'])).fail('42501');
+    (await next('acquire_each', ['e', 'f'])).fail('42501'); // asked for in the turn of an answer
     assert.deepStrictEqual(await Promise.all(all), ['42501', '42501']);
   },
 
@@ -178,10 +177,10 @@ const tests = {
     await assert.rejects(first, { name: 'AbortError' });
     await assert.rejects(second, { name: 'AbortError' });
     statement.answer(5);
-    const both = [await next('acquire_each', ['c']), await next('release_each', ['a'])];
-    assert.deepStrictEqual(both[1].values[1], [5]);
-    both[0].answer(6);
-    both[1].answer('t');
+    const released = await next('release_each', ['a']); // first
+    assert.deepStrictEqual(released.values[1], [5]);
+    released.answer('t');
+    (await next('acquire_each', ['c'])).answer(6);
     await third;
     await none();
   },
@@ -267,11 +266,10 @@ const tests = {
       await assert.rejects(wait, { name: 'SessionClosed' });
     }
     granting.answer(2);
-    const seeing = await next('watch', ['e']);
     (await next('release_each', ['a'])).answer('t');
-    seeing.answer('NULL');
-    assert.strictEqual((await watch).done, true);
     (await next('release_each', ['held'])).answer('t');
+    (await next('watch', ['e'])).answer('NULL');
+    assert.strictEqual((await watch).done, true);
     await closed;
     await none();
     await assert.rejects(session.acquire('f'), { name: 'SessionClosed' });
@@ -388,12 +386,14 @@ const tests = {
     assert.deepStrictEqual(found.values[1], [`${session.client}#t`]);
     const other = session.acquire('x', { task: 'u' });
     found.answer(5);
+    (await next('release_each', ['x'])).fail('57P01');
     const others = await next('acquire_each', ['x']);
     assert.deepStrictEqual(others.values[1], [`${session.client}#u`]);
     others.answer('NULL');
+    await assert.rejects(other, { name: 'LeaseRefused' });
+    (await next('lease', ['x'])).answer(5);
     const release = await next('release_each', ['x']);
     assert.deepStrictEqual(release.values[1], ['5']);
-    await assert.rejects(other, { name: 'LeaseRefused' });
     await none();
     release.answer('t');
     (await next('acquire_each', ['x'])).answer(6);

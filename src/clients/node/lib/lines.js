@@ -2,7 +2,8 @@
 
 // Connections of a session, and what is asked over them.  What comes up while a statement
 // is on its way waits for the next one, which then asks for all of its kind at once.
-// Nothing waits for company: if a line is free, a request is sent at once.
+// Nothing waits for company: if a line is free, a request is sent at once; but what programs ask for in
+// the turn of the event loop that brings an answer goes together at its end.
 //
 // A kind of request has
 //   key      requests of equal keys can be asked in one statement; undefined: alone
@@ -244,10 +245,23 @@ class Line {
     }
   }
 
-  // A connection that is not used keeps no process alive, and is closed in the end.
-  free() {
+  // Those that have their answers may ask for more in this turn of the event loop.
+  free(batch) {
     this.end = null;
-    this.lines.pump();
+    if (batch.length === 1 && this.lines.idle) {
+      this.rest();
+      return;
+    }
+    this.lines.settling += 1;
+    setImmediate(() => {
+      this.lines.settling -= 1;
+      this.lines.pump();
+      this.rest();
+    });
+  }
+
+  // A connection that is not used keeps no process alive, and is closed in the end.
+  rest() {
     if (!this.busy && this.lines.closed) {
       this.close();
     } else if (!this.busy) {
@@ -267,7 +281,7 @@ class Line {
     if (batch) {
       this.rank = batch[0].kind.rank;
       this.ref();
-      this.ask(batch, () => this.free());
+      this.ask(batch, () => this.free(batch));
     }
   }
 
@@ -302,8 +316,13 @@ class Lines {
     this.server = null; // what look() has found
     this.stale = false;
     this.closed = false;
+    this.settling = 0; // lines that have just been answered
     this.sweep = null; // timer
     this.sweepAt = Infinity;
+  }
+
+  get idle() {
+    return this.queues.every((queue) => queue.length === 0) && this.lines.every((line) => !line.busy);
   }
 
   within(kind) {
@@ -334,7 +353,9 @@ class Lines {
       if (group.requests.push(request) === 1) {
         this.queues[kind.rank].push(group);
       }
-      this.pump();
+      if (this.settling === 0) {
+        this.pump();
+      }
       if (until < this.sweepAt && !request.taken) {
         clearTimeout(this.sweep);
         this.sweepAt = until;
