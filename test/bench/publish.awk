@@ -24,6 +24,7 @@ BEGIN {
 	failed = inside = 0
 	what_columns["crowd"] = "size of the crowd"
 	what_columns["million"] = "live leases"
+	what_columns["clients"] = "tasks"
 	way["dlock"] = "dlock waits"
 	way["notify"] = "release with NOTIFY, acquire"
 	way["table"] = "lease table with NOTIFY"
