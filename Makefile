@@ -9,7 +9,7 @@
 #   make bench           compare with the usual alternatives
 #   make proof S=600     attack the promises of doc/explanation/proof.md for so many seconds
 #   make proof-soak      20 minutes of mixed load with faults: does anything grow?
-#   make proof-model     check the model of grants and hand-offs, with spin
+#   make proof-model     check the models of grants, hand-offs and places, with spin
 #   make proof-mutants   make mistakes in the code, and see the tests find them
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make proof-builds    the tests with undefined behaviour and misuse of memory trapped, with

@@ -23,9 +23,12 @@
  *	  A check copies who waits for whom (lock/graph.c), and searches the copy without
  *	  locks.  The copy is no snapshot.  But the edges of a deadlock stay, so one that is
  *	  made after the last of them appeared has them all; and if it has a circle, the
- *	  partitions of all stuck backends are locked exclusively, and copy and search are
- *	  repeated in these alone: what is found then is true.  This backend leaves its queues
- *	  before it unlocks, so no other backend of the circle finds it, too.
+ *	  partitions of all stuck backends, and of places in the circle, are locked exclusively,
+ *	  and copy and search are repeated in these alone: what is found then is true.  Other
+ *	  places, of which an owner may have thousands, free nobody in the circle; but if that
+ *	  has a wait for a permit, which any holder may free, all stuck ones are locked.  This
+ *	  backend leaves its queues before it unlocks, so no other backend of the circle finds
+ *	  it, too.
  *
  *	  A search takes time linear in the requests, as the copy does, but for many
  *	  conversions on one lock, and for chains of waits that cross.
@@ -280,13 +283,16 @@ find_circle(DLockGraph *graph)
 	if (graph->victim == NONE)
 		return false;
 
+	graph->has_permit = false;
 	to = graph->victim;
 	do
 	{
-		int			from = graph->waiters[to].edge.from;
+		DLockGraphEdge *edge = &graph->waiters[to].edge;
 
-		graph->waiters[from].next = to;
-		to = from;
+		graph->has_permit |= graph->locks[edge->at->lock].items[edge->at->item].mode == DLOCK_MODE_PERMIT;
+		graph->waiters[edge->from].next = to;
+		graph->waiters[edge->from].in_circle = true;
+		to = edge->from;
 	} while (to != graph->victim);
 	return true;
 }
@@ -428,9 +434,9 @@ leave(DLockGraph *graph, MemoryContext context)
 
 /*
  * A circle was found in a copy.  Look again with the partitions of all stuck
- * waiters locked.  If it is still there, move requests if that helps ("may_move");
- * then the search is to be repeated, and the result is true.  Otherwise leave the
- * queue, and describe the circle, in "context".
+ * backends, and of places in the circle, locked.  If it is still there, move requests
+ * if that helps ("may_move"); then the search is to be repeated, and the result is
+ * true.  Otherwise leave the queue, and describe the circle, in "context".
  */
 static bool
 resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
@@ -444,7 +450,7 @@ resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
 	{
 		const DLockPlaceRef *place = dlock_graph_place(graph, graph->waiters[i].process);
 
-		if (!graph->waiters[i].stuck)
+		if (!graph->waiters[i].stuck || (place != NULL && !graph->waiters[i].in_circle && !graph->has_permit))
 			continue;
 		dlock_partition_set_join(&set, &graph->waiters[i].set);
 		if (place != NULL)

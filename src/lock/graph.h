@@ -84,7 +84,8 @@ typedef struct DLockGraphWaiter
 	bool		found;
 	int			root;			/* of the search that has found it */
 	DLockGraphEdge edge;
-	int			next;			/* in the circle */
+	bool		in_circle;
+	int			next;			/* in it */
 } DLockGraphWaiter;
 
 /*
@@ -100,8 +101,8 @@ typedef struct DLockGraph
 	DLockBytes	my_name;		/* ... on this lock, if it has a name */
 	DLockTime	now;
 	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
-	int			nkept;			/* places in the database, those that are
-								 * stuck in the second copy ... */
+	int			nkept;			/* places in the database, those that are in
+								 * the circle in the second copy ... */
 	DLockPlaceRef *kept;		/* ... whose nodes follow MaxBackends */
 	int		   *candidates;		/* by hash of the owner: the first process of
 								 * all that wait in the database, or NONE */
@@ -114,6 +115,7 @@ typedef struct DLockGraph
 	DLockGraphWaiter *waiters;
 	int			victim;			/* the waiter from which a circle was found;
 								 * or NONE */
+	bool		has_permit;		/* that a waiter in the circle waits for */
 	DLockGraphPlace **places;	/* by process, in copied locks; perhaps also
 								 * of an earlier request, until all are locked */
 	int			nlocks;

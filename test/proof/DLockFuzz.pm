@@ -77,7 +77,9 @@ my %words = (
 	queue => [qw(q q q r)],
 	group_name => [qw(g g g h)],
 	member => [qw(m1 m2 m3)],
-	owner => [qw(o1 o2 o3)],
+	owner => [ 'o1', 'o2', 'o3', 'o1#1' ],
+	owners => [ 'o1', 'o1#1', 'o2#1', 'o2#2' ],
+	client => [qw(o1 o2 o2)],
 	key => [qw(k1 k2 k3 k4)],
 	role => [qw(fuzz_a fuzz_b nobody)],
 	candidate => [qw(o1 o2)],);
@@ -110,6 +112,7 @@ sub value
 	return text_value($name) if $type eq 'text';
 	return pick("'0'", "'0'", "'5 ms'", "'50 ms'", 'NULL', pick(@spans)) if $name eq 'wait';
 	return pick("'50 ms'", "'1 s'", "'1 min'", 'NULL', pick(@spans)) if $name eq 'ttl';
+	return pick("'5 ms'", "'1 s'", "'1 min'", "'0'", pick(@spans)) if $name eq 'keep';
 	return pick(@spans) if $type eq 'interval';
 	return pick(@tokens) if $type eq 'bigint';
 	return pick('1', '2', '2', '3', '10', 'NULL', '0', '-1', '1000', '1001', '10001', '2147483647', '-2147483648') if $type eq 'integer';
@@ -176,6 +179,21 @@ sub aside
 		'ROLLBACK PREPARED \'t' . int(rand 3) . "'");
 }
 
+# A client keeps places, and takes turns, or gives the places up.
+sub places
+{
+	my $count = 1 + int rand 4;
+	my @names = map { text_value('name') } 1 .. $count;
+	my @owners = map { pick("'o1#'", "'o2#'") . " || $_" } 1 .. $count;
+	my $mode = pick('exclusive', 'exclusive', 'shared');
+	my $keep = value('keep', 'interval');
+
+	return pick(
+		"SELECT dlock_acquire_each(ARRAY[" . join(', ', @names) . '], ARRAY[' . join(', ', @owners) . "], '50 ms', '$mode', keep => $keep)",
+		"SELECT dlock_acquire($names[0], $owners[0], '50 ms', " . value('wait', 'interval') . ", '$mode', keep => $keep)") . ";\n"
+	  . "SELECT * FROM dlock_take('" . pick('o1', 'o2', 'o1#1') . "', " . value('wait', 'interval') . ", $keep);\n";
+}
+
 # A statement, or a transaction, or code.
 sub statement
 {
@@ -199,6 +217,7 @@ sub statement
 
 		return "DO \$do\$ BEGIN PERFORM $call; EXCEPTION WHEN query_canceled THEN NULL; END \$do\$;\n";
 	}
+	return places() if $dice < 0.32;
 	return $self->query . ";\n";
 }
 

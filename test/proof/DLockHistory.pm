@@ -9,9 +9,11 @@
 # Times are microseconds of CLOCK_BOOTTIME; that of a call was read before it was
 # made, that of an answer after it came.  The calls are
 #
-#   acquire|acquire_all|acquire_path NAMES OWNER MODE TTL WAIT first|again
+#   acquire|acquire_all|acquire_path NAMES OWNER MODE TTL WAIT first|again|back [KEEP]
 #                                 with "again" reentry => 'return', after attempts whose outcome
-#                                 is not known; permits are the mode "permit", of 2
+#                                 is not known; "back" for a place; permits are the mode "permit", of 2
+#   take CLIENT WAIT KEEP         for places of CLIENT#...; the answer is as that of "leases", and a
+#                                 place that can never be granted has no token
 #   renew NAME OWNER TOKEN TTL    TTL 0: the lease's own
 #   check|release|release_token NAME OWNER TOKEN
 #   convert NAME OWNER TOKEN OLD-MODE NEW-MODE WAIT
@@ -29,20 +31,25 @@
 #               granted what conflicts with it
 #   token       a grant that was asked for after another was answered has the larger token
 #   unique      no two grants have one token, and only an upgrade changes that of a lease
-#   lost        a lease is not denied before it can have ended
+#   lost        a lease is not denied before it can have ended, nor does a view of the queues miss
+#               a place that is kept all the while
 #   seen        a view does not miss a lease that is live all the while
-#   left        what an error, a release or a refusal has ended, or not begun, is not held afterwards
+#   left        what an error, a release or a refusal has ended, or not begun, is not held afterwards;
+#               what was answered, given up or kept for long enough is in no queue
 #   back        a lease that is denied stays so, while the server runs
 #   stray       a view shows no lease that nobody has asked for, none twice, and none with a token that
 #               its owner was not told
-#   order       a request that was seen in the queue before another was made is served first
+#   order       a request that was seen in the queue before another was made is served first, and so is
+#               a place that has missed no turn
 #   early       a call that waits does not give up before its time
 #   deadlock    an owner that asks for locks at once, or in the order of their names, is in none
 #
 # Whatever the scheduler does to clients, the watcher or this program, no rule is
 # found broken that was not: a lease counts as live up to its ttl after the *call* that asked for
 # it, a grant as made by the time of its *answer*, and what was seen in a queue as
-# there only from the end of the look.  So a stop makes judgements rarer, not wrong.
+# there only from the end of the look.  A turn that nobody comes for lasts for the least of ttl and
+# keep, so a place has its position for so long from the *call* that asked for it last.  So a
+# stop makes judgements rarer, not wrong.
 #
 # A call without an answer has had one of its effects: what a view shows of it is judged as
 # that of the others, by exclusion, token, left and stray.
@@ -57,6 +64,7 @@ package DLockHistory;
 use strict;
 use warnings FATAL => 'all';
 
+use DLockPlaces;
 use List::Util qw(max min);
 
 # Which modes keep out which; see doc/reference/sql.md.
@@ -89,23 +97,35 @@ sub judge
 		requests => [],
 		looks => [],
 		flushes => {},
+		asks => {},
+		takes => {},
+		gone => {},
+		first => {},
+		stays => [],
 		first_seen => {},
 		over => {},
 		asked => {},
 		converted => {},
 	}, __PACKAGE__;
 
-	foreach my $lines (@$clients)
+	# A place may be asked for by one client and taken by another one.
+	my @calls = map { $self->read_client($_) } @$clients;
+	foreach my $call (grep { $_->{what} eq 'acquire' } @calls)
 	{
-		$self->read_client($lines);
+		my ($name, $owner) = @{ $call->{args} };
+
+		$self->{first}{"$owner $name"} //= $call;
 	}
+	$self->understand($_) foreach sort { $a->{came} <=> $b->{came} } @calls;
 	$self->find_ends($_) foreach values %{ $self->{leases} };
+	DLockPlaces::find_stays($self, $_) foreach sort keys %{ $self->{asks} };
 	$self->judge_tokens;
 	$self->judge_exclusion;
 	$self->judge_denials;
 	$self->judge_looks;
 	$self->judge_rows;
 	$self->judge_order;
+	DLockPlaces::judge_queues($self);
 	return { findings => $self->{findings}, count => $self->{count} };
 }
 
@@ -139,7 +159,7 @@ sub found
 sub read_client
 {
 	my ($self, $lines) = @_;
-	my ($call, $server);
+	my ($call, $server, @calls);
 
 	foreach my $line (@$lines)
 	{
@@ -162,16 +182,16 @@ sub read_client
 			my ($n, $time, $status, $value) = @words;
 			die "an answer without a call: $line" if !$call || $call->{n} != $n;
 			@$call{qw(came status value)} = ($time, $status, $value // '');
-			$self->understand($call);
+			push @calls, $call;
 			undef $call;
 		}
 	}
 	if ($call)
 	{
 		@$call{qw(came status value)} = ($never, 'lost', '');
-		$self->understand($call);
+		push @calls, $call;
 	}
-	return;
+	return @calls;
 }
 
 sub understand
@@ -192,6 +212,7 @@ sub understand
 		return;
 	}
 	return $self->understand_acquire($call, $granted) if $what =~ /^acquire/;
+	return DLockPlaces::understand_take($self, $call, $granted) if $what eq 'take';
 
 	my ($name, $owner) = @{ $call->{args} };
 	my $lease = $self->{leases}{"$owner $name"} or die "no lease $name of $owner\n";
@@ -232,7 +253,7 @@ sub parts
 sub understand_acquire
 {
 	my ($self, $call, $granted) = @_;
-	my ($names, $owner, $mode, $ttl, $wait, $attempt) = @{ $call->{args} };
+	my ($names, $owner, $mode, $ttl, $wait, $attempt, $keep) = @{ $call->{args} };
 	my @names = split /,/, $names;
 	my @tokens = split /,/, $call->{value};
 
@@ -241,53 +262,60 @@ sub understand_acquire
 	foreach my $name (@names)
 	{
 		delete $self->{over}{"$owner $name"};
-		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'error' && $attempt eq 'first';
+		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'error' && $attempt ne 'again';
 		# Of several locks a crash may have left some.
-		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'none' && @names == 1;
+		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'none' && @names == 1 && !$keep;
 		# A view shows the ancestors of a path, too.
 		$self->{asked}{"$owner $_->[0]"} //= { sent => $call->{sent}, mode => $_->[1] } foreach @{ parts($call->{what}, $name, $mode) };
+		push @{ $self->{asks}{"$owner $name"} }, $call;
 	}
 	$self->found('early', "$owner gave $names up after " . ($call->{came} - $call->{sent}) . " us of $wait ms")
-	  if $call->{status} eq 'none' && $attempt eq 'first' && $call->{came} < $call->{sent} + 1000 * $wait;
+	  if $call->{status} eq 'none' && $attempt ne 'again' && $call->{came} < $call->{sent} + 1000 * $wait;
 	$self->found('deadlock', "$owner asked for $names")
-	  if "$call->{status} $call->{value}" eq 'error 40P01' && $attempt eq 'first';
-	if ($call->{what} eq 'acquire' && $mode ne 'permit')
+	  if "$call->{status} $call->{value}" eq 'error 40P01' && $attempt ne 'again';
+	if ($call->{what} eq 'acquire' && $mode ne 'permit' && $attempt eq 'first' && $call->{status} =~ /^(?:ok|none)$/)
 	{
 		push @{ $self->{requests} },
 		  {
-			%$call,
 			name => $names,
 			owner => $owner,
 			mode => $mode,
+			server => $call->{server},
 			token => $granted ? $tokens[0] : undef,
-			wait => 1000 * $wait,
-			first => $attempt eq 'first',
+			end => $granted ? $call->{came} : $call->{sent} + 1000 * $wait,
 		  };
 	}
 	return if !$granted;
 
 	$self->found('unique', "$owner got " . @tokens . " tokens for $names") if @tokens != @names;
-	foreach my $name (@names)
-	{
-		my $token = shift @tokens;
-		my $lease = {
-			owner => $owner,
-			name => $name,
-			what => $call->{what},
-			ttl => 1000 * $ttl,
-			released => $never,
-			# What its holder was told: from when it was known, how long it lives, and by which server.
-			told => [ { came => $call->{came}, end => $call->{sent} + 1000 * $ttl, server => $call->{server} } ],
-			# How it was held: token, parts, since when, and up to when not in a weaker mode nor with another token.
-			stages => [],
-			denials => [],
-			successes => [],
-			known => 1,
-		};
-		$self->{leases}{"$owner $name"} = $lease;
-		$self->add_stage($lease, $token, $mode, $call);
-		$self->add_grant($lease, $token, $mode, $self->{began}{$owner}, $call);
-	}
+	$self->add_lease($call, $_, $self->{began}{$owner}, $call->{sent}, shift @tokens) foreach @names;
+	$self->{count}{'turns taken'}++ if $attempt eq 'back';
+	return;
+}
+
+# A lease on one of the locks that a call has asked for; its deadline is a ttl after "since" at the earliest.
+sub add_lease
+{
+	my ($self, $call, $name, $began, $since, $token) = @_;
+	my (undef, $owner, $mode, $ttl) = @{ $call->{args} };
+	my $lease = {
+		owner => $owner,
+		name => $name,
+		what => $call->{what},
+		ttl => 1000 * $ttl,
+		released => $never,
+		# What its holder was told: from when it was known, how long it lives, and by which server.
+		told => [ { came => $call->{came}, end => $since + 1000 * $ttl, server => $call->{server} } ],
+		# How it was held: token, parts, since when, and up to when not in a weaker mode nor with another token.
+		stages => [],
+		denials => [],
+		successes => [],
+		known => 1,
+	};
+
+	$self->{leases}{"$owner $name"} = $lease;
+	$self->add_stage($lease, $token, $mode, $call);
+	$self->add_grant($lease, $token, $mode, $began, $call);
 	return;
 }
 
@@ -729,10 +757,8 @@ sub judge_order
 	}
 	foreach my $request (@{ $self->{requests} })
 	{
-		my $seen = $seen{"$request->{name}:$request->{owner} $request->{server}"};
-
-		next if !$request->{first} || !defined $seen || $request->{status} !~ /^(?:ok|none)$/;
-		my $end = $request->{status} eq 'ok' ? $request->{came} : $request->{sent} + $request->{wait};
+		my $seen = $request->{seen} // $seen{"$request->{name}:$request->{owner} $request->{server}"} // next;
+		my $end = $request->{end};
 		my $list = $granted{"$request->{name} $request->{server}"} // [];
 		for (my $i = first_after($list, 'began', $seen); $i < @$list && $list->[$i]{began} < $end; $i++)
 		{
@@ -740,6 +766,7 @@ sub judge_order
 
 			next if !$conflicts{ $request->{mode} }{ $other->{parts}[0][1] };
 			$self->{count}{'requests compared'}++;
+			$self->{count}{'turns compared'}++ if $request->{seen};
 			$self->found('order', "$other->{lease}{owner} got $request->{name} before $request->{owner}, which was in the queue by $seen")
 			  if defined $request->{token} ? $other->{token} < $request->{token} : $other->{came} < $end;
 		}

@@ -19,6 +19,10 @@ my $runs = 0;
 # How much longer than asked for a run may take.
 my $patience = 300;
 
+# What has to have been judged, or a run shows little.
+my @needed = ('grants', 'renewals', 'no answer', 'tokens compared', 'grants compared', 'leases seen');
+my @needed_of_places = ('turns taken', 'turns compared', 'places seen');
+
 # Compile a C program of this directory; returns its path.
 sub build
 {
@@ -46,7 +50,8 @@ sub seconds
 #   options   those of their server processes
 #   flush     one more flushes now and then
 #   work      what they do (work); see history_client.c
-#   alone     without transactions around calls
+#   alone     without transactions around calls, and places
+#   listens   one more takes what the others have kept places for
 sub new
 {
 	my ($class, $node, %params) = @_;
@@ -57,6 +62,8 @@ sub new
 		work => $params{work} // 'work',
 		words => $params{alone} ? ['alone'] : [],
 		pids => [],
+		work_of => {},
+		needed => [ @needed, $params{listens} ? @needed_of_places : () ],
 		started => 0,
 		stopped => {},
 	}, $class;
@@ -64,7 +71,7 @@ sub new
 	mkdir $self->{directory} or croak "$self->{directory}: $!";
 	$self->aim($node);
 	$self->{others} = [ map { $self->start_client($_, '') } 'watch', $params{flush} ? 'flush' : () ];
-	push @{ $self->{pids} }, $self->start_client($self->{work}, $self->{options}) for 1 .. $params{count};
+	push @{ $self->{pids} }, map { $self->start_client($_, $self->{options}) } ($self->{work}) x $params{count}, $params{listens} ? 'listen' : ();
 	return $self;
 }
 
@@ -91,6 +98,7 @@ sub start_client
 		exec($self->{program}, "$self->{directory}/$n.history", "$self->{directory}/target", $seed, $what, $options, @{ $self->{words} })
 		  or POSIX::_exit(127);
 	}
+	$self->{work_of}{$pid} = $what;
 	return $pid;
 }
 
@@ -99,9 +107,10 @@ sub kill_one
 {
 	my ($self) = @_;
 	my $place = int rand @{ $self->{pids} };
+	my $pid = $self->{pids}[$place];
 
-	$self->end_client($self->{pids}[$place]);
-	$self->{pids}[$place] = $self->start_client($self->{work}, $self->{options});
+	$self->end_client($pid);
+	$self->{pids}[$place] = $self->start_client($self->{work_of}{$pid}, $self->{options});
 	return;
 }
 
@@ -139,9 +148,6 @@ sub go_on
 	return;
 }
 
-# What has to have been judged, or a run shows little.
-my @needed = ('grants', 'renewals', 'no answer', 'tokens compared', 'grants compared', 'leases seen');
-
 # Has a run that was to end by now gone on for long enough to show something?
 sub is_enough
 {
@@ -151,7 +157,7 @@ sub is_enough
 	return 0 if $now < $end;
 	return 1 if $now > $end + $patience;
 	my $count = DLockHistory::judge(DLockHistory::read_directory($self->{directory}))->{count};
-	return !grep { !$count->{$_} } @needed;
+	return !grep { !$count->{$_} } @{ $self->{needed} };
 }
 
 sub end
@@ -175,7 +181,7 @@ sub is_right
 	diag join ', ', map { "$_ $verdict->{count}{$_}" } sort keys %{ $verdict->{count} };
 	is(scalar @$findings, 0, $name)
 	  or diag(join "\n", splice(@$findings, 0, 20), "the history is in $self->{directory}");
-	cmp_ok($verdict->{count}{$_} // 0, '>', 0, "$name: $_") foreach @needed;
+	cmp_ok($verdict->{count}{$_} // 0, '>', 0, "$name: $_") foreach @{ $self->{needed} };
 	return;
 }
 

@@ -3,14 +3,16 @@
  * history_client.c
  *	  A client that does what clients do, and writes down each call and answer.
  *
- *		history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS [alone]]
+ *		history_client LOG TARGET SEED work|haste|listen|watch|flush [OPTIONS [alone]]
  *
  * LOG gets the history (DLockHistory.pm tells the format).  TARGET is a file
  * whose first line is a connection string; it is read for each new connection,
  * so the test changes it after a failover.  OPTIONS become those of the server
  * process.  With "alone" no call is in a transaction, whose end takes it back in the
  * plain edition.  "work" acquires, renews, converts and releases leases, and "haste"
- * does so as fast as it can; "watch" looks at queues and leases; "flush" now
+ * does so as fast as it can; some keep places, and come back, give them up, or stay away.
+ * "listen" takes what others have kept places for: they find its name in the file
+ * TARGET.client.  "watch" looks at queues and leases; "flush" now
  * and then commits a transaction.  None ends by itself: the test kills them, as
  * it may at any other moment.
  *
@@ -53,12 +55,13 @@ typedef enum Outcome
 typedef struct Lease
 {
 	char		function[32];
-	char		owner[32];
+	char		owner[64];
 	char		mode[16];
 	int			names;
 	char		name[MAX_NAMES][8];
 	char		token[MAX_NAMES][32];
 	int			ttl;			/* milliseconds */
+	int			keep;			/* the place, milliseconds; or 0 */
 	bool		path;
 } Lease;
 
@@ -137,6 +140,13 @@ notice(void *arg, const PGresult *result)
 	warned = true;
 }
 
+static void
+disconnect(void)
+{
+	PQfinish(conn);
+	conn = NULL;
+}
+
 /* ---- calls ---- */
 
 /* Connect, however often it takes. */
@@ -163,8 +173,7 @@ connect_server(void)
 			write_line("server %lld %s\n", now(), PQgetvalue(result, 0, 0));
 		else
 		{
-			PQfinish(conn);
-			conn = NULL;
+			disconnect();
 			nap(50);
 		}
 		PQclear(result);
@@ -234,14 +243,28 @@ call(bool look, const char *what, const char *sql)
 		write_line("done %ld %lld lost %s\n", calls, now(), state ? state : "-----");
 	PQclear(result);
 	if (outcome == LOST)
-	{
-		PQfinish(conn);
-		conn = NULL;
-	}
+		disconnect();
 	return outcome;
 }
 
 /* ---- what a client does with leases ---- */
+
+/* A name that a client listens for, which places are to be of; false if there is none. */
+static bool
+read_client(char *client, int size)
+{
+	char		path[1024];
+	FILE	   *file;
+	bool		found;
+
+	snprintf(path, sizeof(path), "%s.client", target);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return false;
+	found = fgets(client, size, file) != NULL;
+	fclose(file);
+	return found;
+}
 
 /* Choose what to ask for. */
 static void
@@ -310,28 +333,37 @@ roll_back(void)
 		PQclear(PQexec(conn, "ROLLBACK"));
 }
 
-/* Ask for it.  A retry gets what an attempt before it may have been granted. */
+/*
+ * Ask for it: "first"; "again", which gets what an attempt before it may have been granted;
+ * or "back", for a place that is kept.
+ */
 static Outcome
-acquire(Lease *lease, bool retry)
+acquire(Lease *lease, const char *attempt)
 {
+	bool		retry = strcmp(attempt, "again") == 0;
 	char		names[64] = "";
 	char		what[256];
 	char		sql[512];
 	char		how[32];
 	char	   *token;
-	int			wait = chance(30) ? 0 : chance(80) ? 50 + pick(in_haste ? 200 : 1000) : 2000 + pick(3000);
+	char		keep[32] = "";
+	int			wait = chance(lease->keep > 0 ? 80 : 30) ? 0 :
+		chance(80) ? 50 + pick(in_haste ? 200 : 1000) : 2000 + pick(3000);
 	Outcome		outcome;
+
+	if (lease->keep > 0)
+		snprintf(keep, sizeof(keep), ", keep => '%d ms'", lease->keep);
 
 	snprintf(how, sizeof(how), strcmp(lease->mode, "permit") == 0 ? "permits => 2" : "mode => '%s'", lease->mode);
 	for (int i = 0; i < lease->names; i++)
 		sprintf(names + strlen(names), "%s%s", i > 0 ? "," : "", lease->name[i]);
-	snprintf(what, sizeof(what), "%s %s %s %s %d %d %s", lease->function, names, lease->owner,
-			 lease->mode, lease->ttl, wait, retry ? "again" : "first");
-	snprintf(sql, sizeof(sql), "SELECT %sdlock_%s('%s%s%s', '%s', '%d ms', '%d ms', %s, reentry => '%s')%s",
+	snprintf(what, sizeof(what), "%s %s %s %s %d %d %s %d", lease->function, names, lease->owner,
+			 lease->mode, lease->ttl, wait, attempt, lease->keep);
+	snprintf(sql, sizeof(sql), "SELECT %sdlock_%s('%s%s%s', '%s', '%d ms', '%d ms', %s, reentry => '%s'%s)%s",
 			 lease->names > 1 ? "array_to_string(" : "", lease->function,
 			 lease->names > 1 ? "{" : "", names, lease->names > 1 ? "}" : "",
 			 lease->owner, lease->ttl, wait, how,
-			 retry ? "return" : "deny", lease->names > 1 ? ", ',')" : "");
+			 retry ? "return" : "deny", keep, lease->names > 1 ? ", ',')" : "");
 	if (!alone && chance(20))
 		begin();
 	outcome = call(false, what, sql);
@@ -413,11 +445,73 @@ climb(Lease *lease)
 	if (number == NAMES - 1)
 		return;
 	snprintf(more.name[0], sizeof(more.name[0]), "n%d", number + 1 + pick(NAMES - 1 - number));
-	if (acquire(&more, false) != DONE)
+	more.keep = 0;
+	if (acquire(&more, "first") != DONE)
 		return;
 	strcpy(lease->name[1], more.name[0]);
 	strcpy(lease->token[1], more.token[0]);
 	lease->names = 2;
+}
+
+/* What a client does with a lease that it has. */
+static void
+live(Lease *lease)
+{
+	bool		known = true;
+
+	for (int steps = pick(5); steps > 0 && known; steps--)
+	{
+		int			i = pick(lease->names);
+
+		nap(in_haste ? pick(4) : chance(95) ? pick(20) : pick(lease->ttl / 2));
+		if (chance(60))
+			known = renew(lease, i) != NOTHING;
+		else if (chance(50))
+			known = tell(lease, i, "check", true) != NOTHING;
+		else if (lease->names == 1 && !lease->path && strcmp(lease->mode, "permit") != 0)
+			known = convert(lease);
+	}
+
+	/* The others expire.  The release of what is lost has to say so. */
+	for (int i = 0; i < lease->names; i++)
+		if (chance(lease->ttl < 1000 ? 80 : in_haste ? 100 : 94))
+		{
+			bool		by_token = chance(50);
+
+			tell(lease, i, by_token ? "release_token" : "release", by_token);
+		}
+}
+
+/* Ask until the outcome is known, most of the time. */
+static Outcome
+ask(Lease *lease, const char *attempt)
+{
+	Outcome		outcome = acquire(lease, attempt);
+
+	while ((outcome == LOST || outcome == FAILED) && chance(70))
+		outcome = acquire(lease, "again");
+	return outcome;
+}
+
+/*
+ * A place is kept: come back to it, late now and then, on any connection, until it is granted
+ * or given up; or stay away.
+ */
+static Outcome
+come_back(Lease *lease)
+{
+	Outcome		outcome = NOTHING;
+
+	while (outcome == NOTHING && lease->keep > 0 && chance(90))
+	{
+		nap(chance(80) ? pick(50) : pick(lease->keep * 5 / 4));
+		if (chance(30))
+			disconnect();
+		if (chance(15))
+			lease->keep = 0;
+		outcome = ask(lease, "back");
+	}
+	return outcome;
 }
 
 /* The life of a lease. */
@@ -426,42 +520,77 @@ work(void)
 {
 	Lease		lease;
 	Outcome		outcome;
-	bool		known = true;
+	char		client[32];
+	int			dice = pick(100);
 
 	choose_lease(&lease);
-	outcome = acquire(&lease, false);
-	while ((outcome == LOST || outcome == FAILED) && chance(70))
-		outcome = acquire(&lease, true);
-	if (outcome != DONE)
+	if (lease.names == 1 && !lease.path && !alone && dice < 45)
 	{
-		if (outcome == NOTHING)
-			nap(pick(20));
-		return;
-	}
-
-	if (lease.names == 1 && lease.name[0][0] == 'n' && chance(40))
-		climb(&lease);
-	for (int steps = pick(5); steps > 0 && known; steps--)
-	{
-		int			i = pick(lease.names);
-
-		nap(in_haste ? pick(4) : chance(95) ? pick(20) : pick(lease.ttl / 2));
-		if (chance(60))
-			known = renew(&lease, i) != NOTHING;
-		else if (chance(50))
-			known = tell(&lease, i, "check", true) != NOTHING;
-		else if (lease.names == 1 && !lease.path && strcmp(lease.mode, "permit") != 0)
-			known = convert(&lease);
-	}
-
-	/* The others expire.  The release of what is lost has to say so. */
-	for (int i = 0; i < lease.names; i++)
-		if (chance(lease.ttl < 1000 ? 80 : in_haste ? 100 : 94))
+		lease.keep = in_haste ? 20 + pick(500) : 200 + pick(2500);
+		if (dice < 20 && read_client(client, sizeof(client)))
 		{
-			bool		by_token = chance(50);
-
-			tell(&lease, i, by_token ? "release_token" : "release", by_token);
+			/* It is for the client that listens to come back. */
+			snprintf(lease.owner, sizeof(lease.owner), "%s#%d-%ld", client, (int) getpid(), owners);
+			if (acquire(&lease, "first") == DONE)
+				live(&lease);
+			return;
 		}
+	}
+	outcome = ask(&lease, "first");
+	if (outcome == NOTHING && lease.keep > 0)
+		outcome = come_back(&lease);
+	if (outcome == DONE)
+	{
+		if (lease.names == 1 && lease.name[0][0] == 'n' && chance(40))
+			climb(&lease);
+		live(&lease);
+	}
+	else if (outcome == NOTHING)
+		nap(pick(20));
+}
+
+/*
+ * Take what the places of a client can be granted.  Its name is that of the client before this
+ * one, or that before, at first; a new name leaves the places of the old one to themselves.
+ */
+static void
+take_turns(void)
+{
+	static char client[32] = "";
+	int			wait = chance(50) ? pick(100) : pick(1500);
+	int			keep = 500 + pick(2000);
+	char		what[128];
+	char		sql[256];
+	char	   *rest;
+	char	   *row;
+
+	if (client[0] == '\0' ? chance(50) || !read_client(client, sizeof(client)) : chance(3))
+	{
+		char		path[1024];
+		char		new_path[1024 + 4];
+		FILE	   *file;
+
+		snprintf(client, sizeof(client), "c%d-%d", (int) getpid(), (int) ++owners);
+		snprintf(path, sizeof(path), "%s.client", target);
+		snprintf(new_path, sizeof(new_path), "%s.new", path);
+		file = fopen(new_path, "w");
+		if (file == NULL || fputs(client, file) < 0 || fclose(file) != 0 || rename(new_path, path) != 0)
+			fail(path);
+	}
+	snprintf(what, sizeof(what), "take %s %d %d", client, wait, keep);
+	snprintf(sql, sizeof(sql), "SELECT name, owner, token FROM dlock_take('%s', '%d ms', '%d ms')", client, wait, keep);
+	if (call(true, what, sql) != DONE)
+		return;
+	rest = strdup(answer);
+	for (char *next = rest; (row = strsep(&next, ",")) != NULL;)
+	{
+		/* It converts none, for it does not know the mode. */
+		Lease		lease = {.mode = "permit",.names = 1,.ttl = 500};
+
+		if (sscanf(row, "%7[^:]:%63[^:]:%31s", lease.name[0], lease.owner, lease.token[0]) == 3)
+			live(&lease);
+	}
+	free(rest);
 }
 
 /* Look at the queues and at the leases. */
@@ -488,7 +617,7 @@ main(int argc, char **argv)
 
 	if (argc < 5)
 	{
-		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS [alone]]\n");
+		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|listen|watch|flush [OPTIONS [alone]]\n");
 		return 64;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -498,7 +627,8 @@ main(int argc, char **argv)
 		fail(argv[1]);
 	target = argv[2];
 	srandom(atol(argv[3]));
-	task = strcmp(argv[4], "watch") == 0 ? watch : strcmp(argv[4], "flush") == 0 ? flush : work;
+	task = strcmp(argv[4], "watch") == 0 ? watch : strcmp(argv[4], "flush") == 0 ? flush :
+		strcmp(argv[4], "listen") == 0 ? take_turns : work;
 	in_haste = strcmp(argv[4], "haste") == 0;
 	if (argc > 5)
 		options = argv[5];

@@ -1,7 +1,7 @@
 # Proves: whatever arguments the functions of the extension get, with cancels,
 # terminations and little memory, no call crashes the server or loses a session that
 # was not terminated, and each error is one that doc/reference/sql.md lists, or one of
-# the server's own about values and transactions.
+# the server's own about values and transactions; and what is left of leases and places fits together.
 #
 #   DLOCK_PROOF_SECONDS    how long (20)
 #   DLOCK_SEED             the choices of another run
@@ -12,8 +12,10 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib", "$FindBin::RealBin/../../proof";
 
+use DLockFault;
 use DLockFuzz;
 use DLockProof;
+use DLockSession;
 use DLockTest;
 use POSIX qw(:sys_wait_h);
 use PostgreSQL::Test::Cluster;
@@ -28,7 +30,8 @@ my $statements = 150;
 seed_random();
 
 # The sessions may fill a log; what it shows below are background processes.
-my $node = start_node('main', conf => <<'EOC');
+my $has_faults = ($ENV{DLOCK_FAULTS} // 'no') ne 'no';
+my $node = ($has_faults ? \&start_fault_node : \&start_node)->('main', conf => <<'EOC');
 dlock.max_memory = 1MB
 max_prepared_transactions = 5
 deadlock_timeout = 50ms
@@ -79,7 +82,7 @@ my %servers = map { $_ => 1 } qw(
 
 my $fuzz = DLockFuzz->new($node, $db);
 my (%running, %seen, @odd);
-my ($batches, $terminated, $lost) = (0, 0, 0);
+my ($batches, $terminated, $lost, $taken) = (0, 0, 0, 0);
 
 # Run statements in a session of their own.
 sub start_session
@@ -146,6 +149,7 @@ sub finish_session
 	if ($session->{fuzz})
 	{
 		$lost++ if $output !~ /^complete$/m;
+		$taken++ while $output =~ /^[^|]*\|o\d#\d\|\d+$/mg;
 	}
 	else
 	{
@@ -173,7 +177,7 @@ while (%running)
 	}
 	usleep(10_000);
 }
-diag "$batches batches, $terminated terminated, $lost lost; " . join ', ', map { "$_ $seen{$_}" } sort keys %seen;
+diag "$batches batches, $terminated terminated, $lost lost, $taken turns taken; " . join ', ', map { "$_ $seen{$_}" } sort keys %seen;
 
 # ---------------------------------------------------------------------------
 # What is left
@@ -183,6 +187,7 @@ is(join("\n", @odd), '', 'each error is a known one');
 
 # The last words of a session do not always reach its client.
 cmp_ok($lost, '<=', $terminated, 'no session was lost that was not terminated');
+cmp_ok($taken, '>', 0, 'turns of places were taken');
 foreach my $state (qw(22023 22004 42501 57014 LK002))
 {
 	cmp_ok($seen{$state} // 0, '>', 0, "$state was met");
@@ -217,6 +222,13 @@ foreach (1, 2)
 ok(wait_until(sub { $node->safe_psql($db, 'SELECT leases FROM dlock_stats') eq '0' }), 'no lease is left in memory')
   or diag($node->safe_psql($db, 'SELECT name, state, bind, expires_at FROM dlock_leases'));
 isnt($node->safe_psql($db, "SELECT dlock_acquire('a')"), '', 'the server works');
+if ($has_faults)
+{
+	my $control = DLockSession->new($node, $db, name => 'control');
+
+	sound($control, 'the end');
+	$control->quit;
+}
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|terminated by signal|XX\d\d\d:/, 'nothing odd in the log');
 done_testing();

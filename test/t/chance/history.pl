@@ -66,7 +66,7 @@ sub wait_for_standby
 # Faults
 # ---------------------------------------------------------------------------
 
-my $clients = DLockProof->new($primary, count => 12);
+my $clients = DLockProof->new($primary, count => 12, listens => 1);
 
 # End a server process, or what it does, or stop it for a moment.
 sub strike
@@ -172,6 +172,7 @@ diag join ', ', map { "$_ $count{$_}" } sort keys %count;
 
 # Nothing is stuck: what the clients leave behind ends by itself.
 $clients->end;
+ok(wait_until(sub { $primary->safe_psql($db, 'SELECT count(*) FROM dlock_waiters') eq '0' }), 'no place stays longer than it is kept');
 isnt($primary->safe_psql($db, "SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, p}', 'last', '1 h', '5 min')"),
 	'', 'every lock can be had');
 isnt($primary->safe_psql($db, "SELECT dlock_acquire('s', 'last', '1 h', '5 min', permits => 2) + dlock_acquire('s', 'other', '1 h', '5 min', permits => 2)"),

@@ -562,6 +562,100 @@ is_right('a deadlock of two that convert', $first =~ s/exclusive/shared/r . <<'E
 EOC
 
 # ---------------------------------------------------------------------------
+# Places: for 1000 ms, of leases of 400 ms, so a turn is missed after these
+# ---------------------------------------------------------------------------
+
+my $place = <<'EOC';
+	a 10 call acquire x c#1 exclusive 400 0 first 1000
+	a 20 done none
+EOC
+my $later = "\tb 100 call acquire x b1 exclusive 10 0 first\n";
+my $back = <<'EOC';
+	a 300 call acquire x c#1 exclusive 400 0 back 1000
+	a 310 done none
+EOC
+my $granted_late = <<'EOC';
+	a 600 call acquire x c#1 exclusive 400 0 back 1000
+	a 610 done ok 101
+EOC
+
+is_wrong('order', 'a later request goes past a place', "$place$later\tb 405 done ok 100\n");
+is_right('a place that may have missed its turn', "$place$later\tb 411 done ok 100\n");
+is_wrong('order', 'a place that was asked for in time', "$place$later$back\tb 605 done ok 100\n");
+is_wrong('order', 'and then granted later', "$place$later$back\tb 900 done ok 100\n$granted_late");
+is_right('granted earlier', "$place$later$back\tb 1001 done ok 102\n$granted_late");
+is_right('a request that went past before the place was asked for', $place . <<'EOC');
+	a 415 call acquire x c#1 exclusive 400 0 back 1000
+	a 420 done none
+	b 100 call acquire x b1 exclusive 10 0 first
+	b 500 done ok 100
+EOC
+is_wrong('order', 'by a listener, and too late', "$place$later" . <<'EOC');
+	b 300 done ok 100
+	c 200 call take c 1000 1000
+	c 400 done ok x:c#1:101
+EOC
+is_right('by a listener, in time', "$place$later" . <<'EOC');
+	b 600 done ok 101
+	c 200 call take c 1000 1000
+	c 500 done ok x:c#1:100
+EOC
+is_right('another server', "$place$later" =~ s/(?=\tb)/\tb 90 server S2\n/r . "\tb 405 done ok 100\n");
+is_wrong('exclusion', 'a turn while the lock is held', $place . <<'EOC');
+	h 1 call acquire x h1 shared 1000 0 first
+	h 5 done ok 99
+	c 200 call take c 1000 1000
+	c 400 done ok x:c#1:100
+EOC
+is_wrong('early', 'a listener that does not wait', $place . <<'EOC');
+	c 200 call take c 1000 1000
+	c 1199 done ok
+EOC
+is_wrong('deadlock', 'of a place', $place . <<'EOC');
+	c 200 call take c 1000 1000
+	c 300 done ok x:c#1:
+EOC
+is_wrong('stray', 'a turn that nobody has asked for', $place . <<'EOC');
+	c 200 call take c 1000 1000
+	c 300 done ok y:c#1:100
+EOC
+
+# Of a view of the queue at some time, with and without the place.
+sub seen
+{
+	my ($row, $time) = @_;
+
+	return "\tw $time call waiters\n\tw " . ($time + 5) . " done ok $row\n";
+}
+
+my $taken = <<'EOC';
+	c 200 call take c 500 2000
+	c 700 done ok
+EOC
+my $cancelled = <<'EOC';
+	c 200 call take c 500 2000
+	c 300 done error 57014
+EOC
+
+is_wrong('lost', 'a place that is kept', $place . seen('', 1000));
+is_right('at its end', $place . seen('', 1006));
+is_wrong('lost', 'a place that was asked for', $place . $back . seen('', 1290));
+is_right('while it is asked for', $place . $back . seen('', 299));
+is_wrong('lost', 'a place that a listener has left', $place . $taken . seen('', 2190));
+is_right('for so long', $place . $taken . seen('', 2196));
+is_right('one that a listener may have been granted', $place . $cancelled . seen('', 310));
+is_right('one that is there', $place . seen('x:c#1', 900));
+is_wrong('left', 'after its time', $place . seen('x:c#1', 1021));
+is_right('at its end', $place . seen('x:c#1', 1019));
+is_right('which a listener has put off', $place . $taken . seen('x:c#1', 2700));
+is_wrong('left', 'until then', $place . $taken . seen('x:c#1', 2701));
+is_right('a listener of which nobody knows', $place . $taken =~ s/ok/lost -----/r . seen('x:c#1', 5000));
+is_wrong('left', 'a place that was given up', $place . $back =~ s/1000$/0/mr . seen('x:c#1', 311));
+is_right('and asked for again', $place . $back =~ s/1000$/0/mr . $back =~ s/\b3(?=\d\d )/4/gr . seen('x:c#1', 411));
+is_wrong('left', 'a request that was cancelled', $place =~ s/none/error 57014/r . seen('x:c#1', 21));
+is_wrong('left', 'a place that was taken', $place . $taken =~ s/ok/ok x:c#1:100/r . seen('x:c#1', 701));
+
+# ---------------------------------------------------------------------------
 # Without durability
 # ---------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 # Proves: clients in haste, whose waits time out and are cancelled, and whose sessions
 # are terminated, at any moment and place of a queue, see what histories must show; no
-# lock gets stuck, no memory is lost, and memory and disk agree.
+# lock gets stuck, no memory is lost, what is known of leases and places fits together, and memory
+# and disk agree.
 #
 #   DLOCK_STRESS_SECONDS   how long (10)
 #   DLOCK_SEED             the choices of another run
@@ -11,6 +12,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib", "$FindBin::RealBin/../../proof";
 
+use DLockFault;
 use DLockProof;
 use DLockQueue;
 use DLockSession;
@@ -22,7 +24,8 @@ use Time::HiRes qw(usleep);
 my $seconds = $ENV{DLOCK_STRESS_SECONDS} // 10;
 seed_random();
 
-my $node = start_node('main', conf => <<'EOC');
+my $has_faults = ($ENV{DLOCK_FAULTS} // 'no') ne 'no';
+my $node = ($has_faults ? \&start_fault_node : \&start_node)->('main', conf => <<'EOC');
 dlock.max_memory = 2MB
 deadlock_timeout = 20ms
 synchronous_commit = off
@@ -63,7 +66,7 @@ sub load
 {
 	my ($name) = @_;
 	my $ended = 0;
-	my $clients = DLockProof->new($node, count => 16, work => 'haste');
+	my $clients = DLockProof->new($node, count => 16, work => 'haste', listens => 1);
 	my $end = mono_now() + $seconds / 2;
 
 	while (!$clients->is_enough($end))
@@ -77,7 +80,9 @@ sub load
 
 	# What the clients leave behind ends by itself, or by force.
 	ok(wait_until(sub { $control->query_safe("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'history'") eq '0' }), "$name: sessions end");
+	ok(wait_until(sub { $control->query_safe('SELECT count(*) FROM dlock_waiters WHERE kept_until IS NOT NULL') eq '0' }), "$name: places end");
 	queues_are_empty($control, "$name: every queue is empty");
+	sound($control, $name) if $has_faults;
 	$control->query_safe("SELECT dlock_force_release(name, 'test') FROM (SELECT DISTINCT name FROM dlock_leases) held");
 	$clients->is_right($name);
 	return $control->query_safe('SELECT fill()');

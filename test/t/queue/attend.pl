@@ -170,6 +170,30 @@ advance(3601, $ctl);
 is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('one', '0', '1 d') ORDER BY 1)), "x1|one#1|\nx2|one#1|", 'owner: both circles are found');
 is($ctl->query_safe(q(SELECT count(*) FROM dlock_waiters WHERE owner ~ '^one#')), '200', 'owner: the other places stay');
 
+# Its other places are not looked at under the locks of a search, though they are stuck, too.
+foreach my $count (100, 200)
+{
+	my $session = DLockSession->new($node, $db, name => 'fresh');
+
+	$session->query_safe("SET deadlock_timeout = '1 h'");
+	place('one1', 'x', '1 d', '1 d');
+	$ctl->query_safe("SELECT dlock_acquire_each(array_agg('u$count-' || i), array_fill('x'::text, '{$count}'), '1 d'), dlock_acquire_each(array_agg('u$count-' || i), array_fill('one#1'::text, '{$count}'), '1 d', keep => '1 d') FROM generate_series(1, $count) i");
+	advance(3601, $ctl);
+	like($session->query(q(SELECT dlock_acquire('one1', 'x', '1 d', keep => '1 d'))), qr/40P01/, "owner: in a circle with $count places");
+	my %after = counts($ctl, $session);
+	cmp_ok($after{most_requests}, '<', 50, "owner: few of $count are locked");
+	$session->quit;
+}
+
+# But each holder of a permit counts, also one beside the circle.
+$ctl->query_safe("SELECT dlock_acquire('permit', '$_', '1 d', permits => 2)") foreach qw(p1 p2);
+$ctl->query_safe(q(SELECT dlock_acquire('r', 'r', '1 d')));
+place('r', $_, '1 d', '1 d') foreach qw(p1 p2);
+place('permit', 'r', '1 d', '1 d', ', permits => 2');
+advance(3601, $ctl);
+like($ctl->query(q(SELECT dlock_acquire('permit', 'r', '1 d', permits => 2, keep => '1 d'))), qr/40P01/, 'owner: in a circle with a permit');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(p1 p2 r);
+
 # It waits for one that stands behind another place of its own, which waits for a circle: that is none of its own.
 is($ctl->query_safe(q(SELECT count(*) FROM unnest(dlock_acquire_each('{q1,q2,q3}', '{v,y,z}', '1 d')) t)), '3', 'owner: others hold');
 place(@$_, '1 d', '1 d') foreach [ 'q1', 'one#1' ], [ 'q2', 'one#1' ], [ 'q2', 'v' ], [ 'q3', 'y' ], [ 'q2', 'z' ];
