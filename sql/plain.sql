@@ -739,7 +739,7 @@ BEGIN
         IF presented IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'LK003', MESSAGE = format('no fencing token presented for resource "%s"', resource),
                 DETAIL = format('Table "%s" takes writes only from the holder of a lease.', TG_TABLE_NAME),
-                HINT = 'Acquire the lock, and call dlock_fence() with its token in this transaction or set "dlock.tokens".';
+                HINT = 'Acquire the lock, and present its token by the setting "dlock.tokens" or, if you may call it, by dlock_fence().';
         END IF;
         PERFORM _dlock.pass(resource, presented, live);
     END LOOP;
