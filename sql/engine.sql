@@ -133,7 +133,7 @@ CREATE FUNCTION @extschema@.dlock_acquire(
     AS 'MODULE_PATHNAME', 'dlock_sql_acquire'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb, pg_catalog.interval)
-    IS 'acquire a lease; returns its fencing token, or NULL if the lock is held; then the place in the queue can be kept';
+    IS 'acquire a lease; returns its fencing token, or NULL if it was not granted; keep: how long the request then keeps its place';
 
 CREATE FUNCTION @extschema@.dlock_acquire_all(
     names pg_catalog.text[],
@@ -207,7 +207,7 @@ CREATE FUNCTION @extschema@.dlock_convert(
     AS 'MODULE_PATHNAME', 'dlock_sql_convert'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_convert(pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
-    IS 'change the mode of the lease with this token; returns its token, a new one after an upgrade, or NULL if others are in the way';
+    IS 'change the mode of the lease with this token; returns its token, a new one after an upgrade, or NULL if other leases block it';
 
 CREATE FUNCTION @extschema@.dlock_renew(
     name pg_catalog.text,
@@ -368,7 +368,7 @@ CREATE FUNCTION @extschema@.dlock_guard()
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_guard()
-    IS 'BEFORE trigger that refuses writes without a good fencing token';
+    IS 'BEFORE trigger that refuses writes without a valid fencing token';
 
 -- Bits of tgtype: 1 FOR EACH ROW, 4 INSERT, 8 DELETE, 16 UPDATE, 32 TRUNCATE.  A guard
 -- with a condition covers no command as a whole, and one of a view none: statements on
@@ -425,7 +425,7 @@ CREATE VIEW @extschema@.dlock_guards AS
       FROM guarded g;
 GRANT SELECT ON @extschema@.dlock_guards TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_guards
-    IS 'the tables with guards and their partitions and child tables, the guards that fire, and the commands on the table that some rows are open to';
+    IS 'tables with guards, their partitions and child tables, with the guards that fire and the commands that no guard covers';
 
 CREATE FUNCTION @extschema@.dlock_fence_reset(
     resource pg_catalog.text,
@@ -520,7 +520,7 @@ CREATE VIEW @extschema@.dlock_waiters AS
       FROM _dlock.waiter_list();
 GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_waiters
-    IS 'the requests that wait for locks of this database, with their place in the queue and the owners in their way';
+    IS 'the requests that wait for locks of this database, with their position in the queue and the owners that block them';
 
 CREATE FUNCTION _dlock.stat_row(
     OUT grants pg_catalog.int8,

@@ -575,7 +575,7 @@ BEGIN
     IF above >= 9007199254740992 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'tokens must remain below 2^53', DETAIL = format('The number given is %s.', above);
     END IF;
-    RAISE LOG 'fencing tokens were moved on' USING DETAIL = format('Above %s, by role "%s": %s', above, _dlock.caller(), reason);
+    RAISE LOG 'fencing tokens were moved forward' USING DETAIL = format('Above %s, by role "%s": %s', above, _dlock.caller(), reason);
     RETURN _dlock.next_token(above);
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8) FROM PUBLIC;
@@ -678,7 +678,7 @@ CREATE FUNCTION _dlock.check_live(name pg_catalog.text, token pg_catalog.int8) R
 BEGIN
     IF NOT EXISTS (SELECT FROM _dlock.lease l WHERE l.name = check_live.name AND l.token = check_live.token AND l.expires_at > _dlock.clock()) THEN
         RAISE EXCEPTION USING ERRCODE = 'LK002', MESSAGE = format('lease on lock "%s" with token %s is not held', name, token),
-            DETAIL = 'It has expired, has been released, or was never granted.', HINT = 'Stop the work that it was to protect, and acquire the lock anew.';
+            DETAIL = 'It has expired, has been released, or was never granted.', HINT = 'Stop the work under this lease, and acquire the lock again.';
     END IF;
 END $$;
 CREATE FUNCTION _dlock.mark_at_commit() RETURNS pg_catalog.trigger LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -739,7 +739,7 @@ BEGIN
         IF presented IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'LK003', MESSAGE = format('no fencing token presented for resource "%s"', resource),
                 DETAIL = format('Table "%s" takes writes only from the holder of a lease.', TG_TABLE_NAME),
-                HINT = 'Acquire the lock, and call dlock_fence() with its token in this transaction or set "dlock.tokens".';
+                HINT = 'Acquire the lock, and present its token by the setting "dlock.tokens" or, if you may call it, by dlock_fence().';
         END IF;
         PERFORM _dlock.pass(resource, presented, live);
     END LOOP;

@@ -173,7 +173,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot change relation \"%s\" in this way", changed->relname),
-				 errdetail("It has the leases, the tokens, or the marks, which would be lost.")));
+				 errdetail("It holds leases, tokens or marks, which would be lost.")));
 
 	next_utility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 

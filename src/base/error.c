@@ -44,7 +44,7 @@ dlock_error_space_full(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("lock space is full"),
+			 errmsg("lease memory is full"),
 			 errdetail("The leases of all databases together have used up \"dlock.max_memory\"."),
 			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
 }
@@ -88,7 +88,7 @@ dlock_error_lease_lost(const DLockBytes *name, DLockToken token)
 			 errmsg("lease on lock \"%.*s\" with token %lld is not held", name->len, name->data,
 					(long long) token),
 			 errdetail("It has expired, has been released, or was never granted."),
-			 errhint("Stop the work that it was to protect, and acquire the lock anew.")));
+			 errhint("Stop the work under this lease, and acquire the lock again.")));
 }
 
 void

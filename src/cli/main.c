@@ -37,42 +37,40 @@
 static const Command commands[] = {
 	{
 		"run", CMD_RUN, "NAME [--] COMMAND [ARGUMENT]...", "run a command while holding a lock",
-		"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is\n"
-		"renewed while the command runs.  If it is lost, the command is stopped, and the\n"
-		"exit code is 76; if the server cannot be reached, the command goes on as long as\n"
-		"the lease lasts, and is stopped before it ends.  Otherwise the exit code is the\n"
-		"command's.\n\n"
+		"Acquires a lease on lock NAME, runs COMMAND, and releases the lease.  The lease\n"
+		"is renewed while the command runs.  If the lease is lost, dlock stops the\n"
+		"command and exits with 76.  If the server cannot be reached, dlock stops the\n"
+		"command before the lease ends.  Otherwise the exit code is the command's.\n\n"
 		"With --once-per 1d, one of the machines runs it each day; the others exit with\n"
 		"75.\n\n"
-		"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in\n"
-		"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
+		"DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT are in the command's\n"
+		"environment.  PGOPTIONS presents the token in the sessions that it opens.\n",
 		1, -1, run_command
 	},
 	{
-		"acquire", CMD_ACQUIRE, "NAME", "get a lease and print its fencing token",
-		"Acquires a lease on lock NAME and prints its fencing token.  Nobody renews it:\n"
-		"it ends after --ttl, unless \"dlock renew\" or \"dlock release\" is called in time.\n"
+		"acquire", CMD_ACQUIRE, "NAME", "acquire a lease and print its fencing token",
+		"Acquires a lease on lock NAME and prints its fencing token.  The lease ends\n"
+		"after --ttl, unless you call \"dlock renew\" or \"dlock release\" in time.\n"
 		"To hold a lock while a command runs, use \"dlock run\".\n",
 		1, 1, acquire
 	},
 	{
-		"renew", CMD_RENEW, "NAME [TOKEN]", "extend a lease that \"dlock acquire\" got",
-		"Extends the lease with this token, or of this --owner, on lock NAME.  Without\n"
-		"--ttl it keeps its own.  Exits with 76 if the lease is not held any more: it\n"
-		"has expired, was released, or is somebody else's.\n",
+		"renew", CMD_RENEW, "NAME [TOKEN]", "extend a lease of \"dlock acquire\"",
+		"Extends the lease on lock NAME with this token, or of this --owner.  Without\n"
+		"--ttl it keeps its own.  Exits with 76 if the lease is no longer held.\n",
 		1, 2, call_function
 	},
 	{
-		"release", CMD_RELEASE, "NAME [TOKEN]", "end a lease that \"dlock acquire\" got",
-		"Ends the lease with this token, or of this --owner, on lock NAME.  Exits with\n"
-		"76 if it was not held any more; a lease that somebody else has is never touched.\n",
+		"release", CMD_RELEASE, "NAME [TOKEN]", "end a lease of \"dlock acquire\"",
+		"Ends the lease on lock NAME with this token, or of this --owner.  Exits with 76\n"
+		"if it was no longer held.  The lease of another owner is never touched.\n",
 		1, 2, call_function
 	},
 	{
 		"check", CMD_CHECK, "NAME TOKEN", "ask whether a lease is still held",
 		"Exits with 0 if the lease with this token on lock NAME is held now, and with 76\n"
-		"if it is not.  The lease may end right after the answer; what must not happen\n"
-		"without it has to be fenced by the token.\n",
+		"if it is not.  The lease may end right after the answer: protect data by the\n"
+		"fencing token.\n",
 		2, 2, call_function
 	},
 	{
@@ -85,66 +83,64 @@ static const Command commands[] = {
 	{
 		"wait", CMD_WAIT, "NAME", "wait until nobody holds a lock",
 		"Waits until nobody holds lock NAME, without acquiring it or standing in its\n"
-		"queue.  Exits with 75 if that has not come about within --wait.\n",
+		"queue.  Exits with 75 if the lock is still held after --wait.\n",
 		1, 1, wait_free
 	},
 	{
 		"watch", CMD_WATCH, "NAME", "print each change of the holder of a lock",
-		"Prints who holds lock NAME, and a line more each time that this changes: the\n"
-		"time, the token, the owner and the payload, or \"free\".  Of several holders it is\n"
-		"the one that came last.\n",
+		"Prints the holder of lock NAME, and another line at each change: the time, the\n"
+		"token, the owner and the payload, or \"free\".  Of several holders it prints the\n"
+		"latest.\n",
 		1, 1, watch_holder
 	},
 	{
-		"elect", CMD_ELECT, "NAME [--] COMMAND [ARGUMENT]...", "run a command while being the leader",
-		"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
-		"COMMAND while it leads.  When the command has ended, or the lease was lost and\n"
-		"the command was stopped, it campaigns again.  A signal to end is passed on to\n"
-		"the command, and is the end of it.\n\n"
-		"dlock elect --observe NAME prints who leads, and each change; with --wait for so\n"
-		"long, and then it exits with 75 if nobody leads.\n",
+		"elect", CMD_ELECT, "NAME [--] COMMAND [ARGUMENT]...", "run a command while it is the leader",
+		"Waits to be the leader, that is, the holder of lock NAME, and runs COMMAND while\n"
+		"it leads.  When the command has ended, or was stopped because the lease was\n"
+		"lost, it campaigns again.  A signal such as TERM is passed on to the command,\n"
+		"and ends the campaign.\n\n"
+		"dlock elect --observe NAME prints the leader, and each change.  With --wait it\n"
+		"ends after that time, and exits with 75 if nobody leads.\n",
 		1, -1, run_command
 	},
 	{
 		"force-release", CMD_FORCE, "NAME --reason TEXT", "end leases of others",
 		"Ends all leases on lock NAME, of all owners, and prints how many there were.\n"
-		"The server's log tells who did it and why.  A lease with a lock delay, as\n"
-		"\"dlock run\" has, keeps the lock closed while its command is being stopped; once\n"
-		"more opens it at once.\n",
+		"The server logs the role and the reason.  A lease with a lock delay, such as\n"
+		"that of \"dlock run\", keeps the lock closed while its command is being stopped;\n"
+		"a second call opens it.\n",
 		1, 1, call_function
 	},
 	{
 		"task put", CMD_PUT, "QUEUE KEY", "put a task into a queue",
-		"Puts task KEY into QUEUE, which \"SELECT dlock_queue_create('QUEUE')\" makes.\n"
-		"If the key is there already nothing changes; --json tells.\n",
+		"Puts task KEY into QUEUE, which \"SELECT dlock_queue_create('QUEUE')\" creates.\n"
+		"Nothing changes if the queue has an unfinished task of this key; --json tells.\n",
 		2, 2, call_function
 	},
 	{
 		"task capture", CMD_CAPTURE, "QUEUE", "take tasks from a queue, to work on them",
-		"Captures the first task of QUEUE and prints its key, its token and its payload,\n"
-		"with a tab between them.  It is this worker's until --ttl has passed; then it is\n"
-		"put back, and its token counts no more.  Exits with 75 if there is no task, with\n"
-		"--wait=SPAN if there is none in this time.\n",
+		"Captures the first task of QUEUE and prints its key, token and payload,\n"
+		"separated by tabs.  After --ttl the capture ends, and another worker can capture\n"
+		"the task.  Exits with 75 if there is no task, or none within --wait=SPAN.\n",
 		1, 1, capture
 	},
 	{
 		"task finish", CMD_FINISH, "QUEUE KEY TOKEN", "end a task that was captured",
-		"Says that the task that was captured with this token is done.  Exits with 76 if\n"
-		"it is another worker's meanwhile, or nobody's.\n",
+		"Finishes the task that was captured with this token.  Exits with 76 if the\n"
+		"capture has ended.\n",
 		3, 3, call_function
 	},
 	{
 		"task fail", CMD_FAIL, "QUEUE KEY TOKEN", "give a captured task back, as failed",
-		"Says that the task that was captured with this token has failed, and prints its\n"
-		"new state: that before, or that of parked tasks if the queue allows no more\n"
-		"attempts.\n"
-		"Exits with 76 if it is another worker's meanwhile, or nobody's.\n",
+		"Gives back the task that was captured with this token, and prints its new state:\n"
+		"the one before the capture, or \"parked\" if its attempts are used up.  Exits with\n"
+		"76 if the capture has ended.\n",
 		3, 3, call_function
 	},
 	{
 		"task list", CMD_LIST, "[QUEUE]", "show the tasks of queues",
-		"Shows the tasks of all queues that this role may use, or of one; those that are\n"
-		"finished come last.\n",
+		"Shows the tasks of all queues that this role may use, or of one.  Finished tasks\n"
+		"come last.\n",
 		0, 1, call_function
 	},
 };
@@ -181,14 +177,14 @@ print_help(void)
 	printf("dlock holds lease locks in a PostgreSQL server.\n\n"
 		   "Usage: dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
 	print_commands("", "");
-	printf("\n\"dlock COMMAND --help\" tells more about each.  The server is found as by psql:\n"
+	printf("\n\"dlock COMMAND --help\" tells more about each.  dlock connects as psql does:\n"
 		   "with -d CONNINFO, or the variables PGHOST, PGPORT, PGDATABASE, PGUSER and so on.\n\n"
-		   "Exit codes, but for that of the command that is run (128+N: signal N ended it):\n"
+		   "Exit codes, except that of the command that is run (128+N: signal N ended it):\n"
 		   "  0    done\n"
 		   "  64   wrong usage, or a value that the server does not accept\n"
 		   "  66   there is no such task queue\n"
-		   "  69   the server is out of reach, too slow, did not answer, or lacks something\n"
-		   "  70   an error of the server that was not expected\n"
+		   "  69   the server cannot be reached, is too slow, lacks dlock, or has no room\n"
+		   "  70   an unexpected error of the server\n"
 		   "  71   an error of this machine\n"
 		   "  75   the lock was not acquired (-E CODE: another code)\n"
 		   "  76   the lease is lost, or could not be kept\n"

@@ -590,7 +590,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be owner of extension \"dlock\" to reset a mark"),
-				 errdetail("A lower mark lets holders write that have been fenced off."),
+				 errdetail("With a lower mark, holders that were fenced off can write again."),
 				 errhint("Acquire a new lease: its token is above the mark.")));
 	pass = find_pass(resource);
 	acquire(pass, ExclusiveLock, resource);

@@ -401,7 +401,7 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 				 errmsg("no fencing token presented for resource \"%.*s\"",
 						resource->len, resource->data),
 				 errdetail("Table \"%s\" takes writes only from the holder of a lease.", guard->table),
-				 hint_missing(guard, "Acquire the lock, and call dlock_fence() with its token in this transaction or set \"dlock.tokens\".")));
+				 hint_missing(guard, "Acquire the lock, and present its token by the setting \"dlock.tokens\" or, if you may call it, by dlock_fence().")));
 	}
 	return token;
 }

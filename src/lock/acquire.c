@@ -721,7 +721,7 @@ report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
 			 errmsg_plural("lock \"%.*s\" has %u permit, not %u",
 						   "lock \"%.*s\" has %u permits, not %u",
 						   used, name->len, name->data, used, asked),
-			 errdetail("The first request decides whether it has permits, and how many, as long as it is held or waited for."),
+			 errdetail("The first request sets the permits, until the lock has no holders and no waiters."),
 			 (used == 0) ? errhint("Use another name for the semaphore.") :
 			 errhint("Ask for it with permits => %u, or use another name.", used)));
 }
@@ -783,7 +783,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 					 errmsg("owner \"%.*s\" keeps a place for lock \"%.*s\" with other arguments",
 							request->owner.len, request->owner.data,
 							request->names[0].len, request->names[0].data),
-					 errdetail("The mode, the permits, the ttl and what else makes the lease stay as they were first asked for."),
+					 errdetail("A place keeps the arguments of its first request."),
 					 errhint("Pass the same arguments, or give up all places of the owner with dlock_release_all().")));
 			break;
 		case DLOCK_RULE_WEAKER:

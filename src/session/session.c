@@ -286,7 +286,7 @@ dlock_session_check_grants(const char *function)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot execute %s() on a server that grants no leases", function),
 				 errdetail("\"dlock.grants\" is off."),
-				 errhint("A server that hands calls over does so if the call is all of a statement: not beside another call in a SELECT, not within an expression, not in a function.")));
+				 errhint("Make the call a statement of its own: not beside another call, not in an expression, not in a function.")));
 }
 
 /* Throw what the two functions above throw. */

@@ -183,7 +183,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 				(errmsg("session still waiting for %s on lock \"%.*s\" after %lld.%03d ms",
 						dlock_name_of_mode(waiting->mode), waiting->name->len, waiting->name->data,
 						(long long) (waited / 1000), (int) (waited % 1000)),
-				 errdetail_log("In the way: %s.", blockers)));
+				 errdetail_log("Blocked by: %s.", blockers)));
 	}
 	dlock_queue_call_mine();
 }

@@ -662,7 +662,7 @@ log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *rea
 					   ended->owner_len, ended->owner, (role != NULL) ? role : "(dropped)",
 					   (long long) ended->token, GetUserNameFromId(GetUserId(), false), reason),
 			 ended->closed_for == 0 ? 0 :
-			 errhint("The lock stays closed for %lld ms, its lock delay; releasing it by force once more opens it.",
+			 errhint("The lock stays closed for %lld ms, its lock delay; a second release by force opens it.",
 					 (long long) ended->closed_for / 1000)));
 }
 
@@ -742,7 +742,7 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 	dlock_session_close(&db);
 
 	ereport(LOG,
-			(errmsg("fencing tokens were moved on, above %lld",
+			(errmsg("fencing tokens were moved forward, above %lld",
 					(long long) below),
 			 errdetail("Role \"%s\" asked for it. Reason: %s",
 					   GetUserNameFromId(GetUserId(), false), reason)));

@@ -200,7 +200,7 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("canceled before a synchronous standby confirmed the change"),
-				 errdetail("What this call was granted is taken back. A renewal, a downgrade or a re-entered lease stands on this server and may be missing on a standby."),
+				 errdetail("Grants of this call are undone. A renewal, a downgrade or a re-entered lease stands on this server, but may be missing on a standby."),
 				 errhint("Call the function again.")));
 }
 

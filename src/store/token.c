@@ -141,14 +141,14 @@ base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken
 	if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
 		ereport(ERROR,
 				(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-				 errmsg("no fencing tokens are left at the time that this server's clock shows"),
+				 errmsg("no fencing tokens are left at the time of this server's clock"),
 				 errdetail("Tokens are taken from the clock, and end in the year 2094."),
-				 errhint("Set the clock of the server right, and try again.")));
+				 errhint("Correct the clock of the server, and try again.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 			 errmsg("fencing tokens are exhausted"),
 			 errdetail("The sequence \"_dlock.token_seq\" is near 2^53, the end of the tokens."),
-			 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
+			 errhint("Set the sequence back to its value before it was set by hand.")));
 }
 
 /*

@@ -171,7 +171,7 @@ plot_clients() {
 			set ylabel 'locks a second'
 			set offsets 0, 0, graph 0.35, 0
 		END
-		plot_panel 'on disk when the call returns, but for Redlock'
+		plot_panel 'on disk when the call returns, except Redlock'
 	)
 	gnuplot <<<"$commands"
 }

@@ -33,7 +33,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw(client_part client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_long_examples client_missing);
+our @EXPORT = qw(client_part client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_long_examples client_nightly_job client_missing);
 
 my ($node, $go, @command);
 my $usual = 'pool';
@@ -615,14 +615,15 @@ sub client_test_large_tokens
 	return;
 }
 
-# Run the examples for a language in doc/reference/clients.md, which must be so many, and in
-# the tutorial, or else in the README beside the library, each as a file of this name, which is
-# the last argument of the command.
+# Run the examples in a language, those of the README beside the library, which must be so many,
+# and that of the tutorial if it has one; each as a file of this name, which is the last argument
+# of the command.
 sub client_examples
 {
 	my ($language, $count, @run) = @_;
 	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
-	my %count = $language =~ /^(?:c|go|java)$/ ? ("src/clients/$language/README.md" => $count) : ('doc/reference/clients.md' => $count, 'doc/tutorial/nightly-job.md' => 1);
+	my $library = $language eq 'js' ? 'node' : $language;
+	my %count = ("src/clients/$library/README.md" => $count, $language =~ /^(?:js|python)$/ ? ('doc/tutorial/nightly-job.md' => 1) : ());
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
 	my ($program, @words) = @run;
 	my $total = 0;
@@ -643,6 +644,29 @@ sub client_examples
 	}
 	is(sql(q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), $total, "what the examples in $language have written");
 	nothing_left("the examples in $language have released their leases");
+	return;
+}
+
+# The nightly job of the tutorial, as a program beside the library, on a server with its table:
+# the first run of a day writes, and the second one knows that.
+sub client_nightly_job
+{
+	my ($server, @run) = @_;
+	my ($program, @words) = @run;
+	my $made = q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'};
+	my $before = $server->safe_psql('postgres', $made);
+	my $day = int(time / 86400);
+
+	cli_is([ { program => $program }, @words ], {}, 'the nightly job');
+	is($server->safe_psql('postgres', $made), $before + 1, 'the nightly job has written');
+	my $again = cli({ program => $program }, @words);
+	if ($day == int(time / 86400))
+	{
+		is($again->{code}, 75, 'the nightly job, again: exit code');
+		like($again->{err}, qr/another machine makes the report of this day/, 'the nightly job, again: message');
+	}
+	is($server->safe_psql('postgres', q{SELECT count(*) FROM dlock_leases WHERE name = 'nightly-report'}), 0, 'the nightly job has released the lock');
+	$server->safe_psql('postgres', q{SELECT dlock_force_release('once:nightly-report', 'test') FROM generate_series(1, 2)});
 	return;
 }
 

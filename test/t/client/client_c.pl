@@ -55,6 +55,7 @@ append_to_file("$place/run", <<"EOC");
 @cc -o '$place/example' "\$1" @libs && exec '$place/example'
 EOC
 client_examples('c', 1, 'sh', "$place/run", 'example.c');
+client_nightly_job($node, 'sh', "$place/run", "$top/src/clients/c/example/nightly_job.c");
 append_to_file("$place/start", <<"EOC");
 #!/bin/sh
 @cc -o "\$1.out" -x c "\$1" -x none @libs && exec "\$1.out"

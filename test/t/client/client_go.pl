@@ -149,6 +149,8 @@ sub test_examples
 		cli_is([ { program => "$place/report$run_at" } ], {}, "program $run_at of its README");
 		is($node->safe_psql('postgres', q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), ++$run_at, 'what it has written');
 	}
+	build_example('nightly_job', slurp_file("$top/src/clients/go/example/nightly_job.go"));
+	client_nightly_job($node, "$place/nightly_job");
 
 	# Those that run until they are told to end are marked as "golang".
 	my @examples = $readme =~ /^```golang\n(.*?)^```$/msg;

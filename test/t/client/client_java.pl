@@ -131,6 +131,7 @@ sub test_examples
 	$ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
 	client_program($server);
 	client_examples('java', 1, @java, 'Example.java');
+	client_nightly_job($server, @java, "$library/example/NightlyJob.java");
 
 	# Those that run until they are told to end are marked as "Java".
 	my @examples = slurp_file("$library/README.md") =~ /^```Java\n(.*?)^```$/msg;

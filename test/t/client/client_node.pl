@@ -34,7 +34,8 @@ run_pooler_scenarios('node', $node, $proxy, @agent);
 unlike(slurp_file($node->logfile), qr{prepared statement}, 'behind a pooler no statement is prepared, for it may have none');
 test_types() if $npm;
 {
-	client_examples('js', 0, 'node', 'example.js');
+	client_examples('js', 1, 'node', 'example.js');
+	client_nightly_job($node, 'node', "$top/src/clients/node/example/nightly_job.js");
 	client_long_examples('javascript', 'node', 'node');
 }
 test_end();

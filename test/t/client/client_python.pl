@@ -84,7 +84,8 @@ beside(
 
 my $node = start_node('main');
 client_program($node, 'none');
-client_examples('python', 1, $python, 'example.py');
+client_examples('python', 2, $python, 'example.py');
+client_nightly_job($node, $python, "$top/src/clients/python/example/nightly_job.py");
 client_long_examples('py', 'python', $python);
 
 # A name is the same lock, whatever encoding is the server's or the environment's.

@@ -232,7 +232,7 @@ SKIP:
 {
 	skip 'there is no fish', 1 unless has_program('fish');
 	is_deeply([ explain_fish('dlock run --lock-d') ],
-		["--lock-delay\tkeep the lock closed for so long if the lease expires or is ended by force"], 'fish: the whole meaning');
+		[ "--lock-delay\t" . 'how long the lock stays closed if the lease expires or is released by force' ], 'fish: the whole meaning');
 }
 
 foreach my $shell ([ fish => \&complete_fish ], [ zsh => \&complete_zsh ])

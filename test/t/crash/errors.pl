@@ -148,7 +148,7 @@ foreach my $call (@calls)
 		my $failed = $a->{state} ne '';
 		$hits++ if $hit;
 		$errors++ if $failed;
-		push @findings, "$label: $answer: $a->{stderr}" if $failed && ($answer !~ /^ERROR (53200|58030|57014|53400)$/ || $a->{message} !~ /fault at|out of memory|lock space is full/);
+		push @findings, "$label: $answer: $a->{stderr}" if $failed && ($answer !~ /^ERROR (53200|58030|57014|53400)$/ || $a->{message} !~ /fault at|out of memory|lease memory is full/);
 		push @findings, "$label: failed without a fault: $a->{stderr}" if $failed && !$hit;
 		push @findings, "$label: did not wait: $answer" if $call->{waits} && !$waited && !$hit;
 		die "$call->{call}, $label: the session is lost: $a->{stderr}" if $a->{lost};
@@ -267,7 +267,7 @@ is($node->safe_psql('another', 'SELECT count(*) FROM dlock_leases'), 0, 'databas
 		last if !$hit;
 		$refused++;
 		is($error{sqlstate}, '53400', "a new store, memory full at $round: refused");
-		like($error{message}, qr/lock space is full/, "a new store, memory full at $round: the message");
+		like($error{message}, qr/lease memory is full/, "a new store, memory full at $round: the message");
 	}
 	cmp_ok($refused, '>', 1, 'a new store: there were faults');
 	is($node->safe_psql('another', 'SELECT name, owner FROM dlock_leases'), 'x|a', 'a new store: in the end there is room');

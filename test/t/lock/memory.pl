@@ -62,7 +62,7 @@ is( $session->query_safe(
 # Full: another session and another database are refused too, and survive it.
 my $other = DLockSession->new($node, $db);
 $other->query("SELECT dlock_acquire('more-2', 'bob', '1 h')");
-like($other->{stderr}, qr/lock space is full/, 'full: another session');
+like($other->{stderr}, qr/lease memory is full/, 'full: another session');
 
 # Room again, for others too.
 is( $session->query_safe(

@@ -161,7 +161,7 @@ sub rows
 	$offset = -s $node->logfile;
 	$session[2]->ask_waiting($monitor, "SELECT dlock_acquire('crowded', 'writer', '1 h', wait => NULL)");
 	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /still waiting.*\n.*DETAIL.*\n/ }), 'a wait for a crowd is logged');
-	like($log, qr/DETAIL:  In the way: (?:"holder \d+", ){64}\.\.\.\.$/m, 'with as many owners as are named');
+	like($log, qr/DETAIL:  Blocked by: (?:"holder \d+", ){64}\.\.\.\.$/m, 'with as many owners as are named');
 	$monitor->query_safe("SELECT dlock_force_release('crowded', 'next')");
 	like($session[2]->answer, qr/^\d+$/, 'granted');
 }
