@@ -123,7 +123,6 @@ unref_lease(dlock_lease *lease)
 		next = t->next;
 		free(t);
 	}
-	pthread_cond_destroy(&lease->changed);
 	lease->session->refs--;
 	free(lease);
 }
@@ -197,7 +196,6 @@ new_lease(dlock_session *s, Call what, const char *const *names, int count, cons
 	lease = calloc(1, sizeof(*lease) + size);
 	if (lease == NULL)
 		return NULL;
-	make_cond(&lease->changed);
 	lease->session = s;
 	s->refs++;
 	lease->refs = 2;
@@ -326,14 +324,16 @@ shares_token(const dlock_lease *lease, const char *name, const char *token)
 static void
 settle(dlock_lease *lease, const dlock_error *error)
 {
+	dlock_session *s = lease->session;
+
 	if (lease->answered)
 		return;
 	lease->answered = true;
 	lease->error = *error;
 	if (lease->give_up_fd > 0)
-		lease->session->give_ups--;
-	pthread_cond_broadcast(&lease->changed);
-	wake(lease->session);
+		s->give_ups--;
+	wake_waiters(s, &lease->waiters);
+	wake(s);
 	if (lease->async)
 		add_event(lease);
 }
@@ -364,7 +364,7 @@ over(dlock_lease *lease)
 				other->wake_at = 0;
 		arm(s, 0);
 	}
-	pthread_cond_broadcast(&lease->changed);
+	wake_waiters(s, &lease->waiters);
 	wake(s);
 	unref_lease(lease);
 }
@@ -834,7 +834,7 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 	if (!it->answered)
 		go(it);
 	if (!it->async)
-		await(s, &it->changed, is_answered, it);
+		await(s, &it->waiters, is_answered, it);
 	status = it->async ? DLOCK_WAITING : tell(error, &it->error);
 	if (status == DLOCK_OK || status == DLOCK_WAITING)
 		*lease = it;
@@ -871,7 +871,7 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 
 	if (!enter_lease(lease, error))
 		return DLOCK_CLOSED;
-	await(s, &lease->changed, is_answered, lease);
+	await(s, &lease->waiters, is_answered, lease);
 	remove_event(lease);
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);

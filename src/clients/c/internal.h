@@ -13,8 +13,8 @@
  *	  worker.c	 tasks of a queue
  *
  *	  The session's mutex protects all of its fields, those of its leases, and its
- *	  connections.  It is never held while something waits, and not while the program's
- *	  functions run.  Any thread may ask for something and, if a line is free, send it.
+ *	  connections.  It is never held while something waits or is woken, and not while the
+ *	  program's functions run.  Any thread may ask for something and, if a line is free, send it.
  *	  One thread at a time reads answers, so that requests go on and leases end: a caller that
  *	  waits, if nobody does it yet, or else the session's own thread.
  *
@@ -75,6 +75,7 @@
 #define SPAN_SIZE		40
 
 typedef struct Request Request;
+typedef struct Waiter Waiter;
 typedef struct Line Line;
 
 /*
@@ -183,7 +184,7 @@ struct dlock_lease
 	dlock_session *session;
 	int			refs;			/* the program's, that of the list, and those
 								 * of requests and calls under way */
-	pthread_cond_t changed;
+	Waiter	   *waiters;		/* for a change */
 
 	/* What was asked for.  The texts are behind the lease itself. */
 	Call		call;
@@ -258,7 +259,9 @@ struct dlock_session
 	void	   *argument;
 
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	Waiter	   *waiters;		/* for the end of calls, or of all */
+	Waiter	   *wakeups;		/* what unlock() is to wake */
+	Waiter	  **wakeups_end;
 	pthread_cond_t idle;		/* the thread sleeps */
 	pthread_t	thread;
 	int			refs;			/* the program's, those of leases, and of
@@ -312,7 +315,10 @@ extern int64_t now_ms(void);
 extern bool enter(dlock_session *s, dlock_error *error);
 extern bool enter_lease(dlock_lease *lease, dlock_error *error);
 extern void leave(dlock_session *s);
-extern void await(dlock_session *s, pthread_cond_t *changed, bool (*done) (const void *), const void *what);
+extern void lock(dlock_session *s);
+extern void unlock(dlock_session *s);
+extern void wake_waiters(dlock_session *s, Waiter **waiters);
+extern void await(dlock_session *s, Waiter **waiters, bool (*done) (const void *), const void *what);
 extern void unref_session(dlock_session *s);
 extern void arm(dlock_session *s, int64_t at);
 extern void wake(dlock_session *s);
