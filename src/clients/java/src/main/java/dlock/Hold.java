@@ -30,7 +30,7 @@ public abstract sealed class Hold permits Lease, Task {
     private static final long STOP_BEFORE = TimeUnit.SECONDS.toNanos(5);
 
     final Session session;
-    final Object mutex;
+    final Mutex mutex;
     final long every;
     final long margin;
     final String what;

@@ -181,6 +181,7 @@ public final class Request implements Cloneable {
             if (Thread.interrupted()) {
                 throw new InterruptedException();
             }
+            session.mutex.await(want.granted);
             Lease lease = want.granted.get();
             if (!byHand) {
                 Scope.enter(lease);

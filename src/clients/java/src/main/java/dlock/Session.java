@@ -41,7 +41,7 @@ public final class Session implements AutoCloseable {
     }
 
     /** Protects this and what belongs to it: holds, wants, places. */
-    final Object mutex = new Object();
+    final Mutex mutex = new Mutex();
     final DataSource source;
     final Lines lines;
     final Waits waits;
@@ -64,7 +64,7 @@ public final class Session implements AutoCloseable {
         }
         this.source = source;
         this.client = client;
-        lines = new Lines(source, 2, () -> margin);
+        lines = new Lines(source, mutex, 2, () -> margin);
         waits = new Waits(this);
     }
 
@@ -278,11 +278,11 @@ public final class Session implements AutoCloseable {
     }
 
     void add(Lease lease) {
-        lease.tokens().keySet().forEach(name -> held.computeIfAbsent(placeOf(lease.owner(), name), none -> new ArrayList<>()).add(lease));
+        lease.tokens.keySet().forEach(name -> held.computeIfAbsent(placeOf(lease.owner(), name), none -> new ArrayList<>()).add(lease));
     }
 
     void remove(Lease lease) {
-        lease.tokens().keySet().forEach(name -> held.computeIfPresent(placeOf(lease.owner(), name), (key, leases) -> {
+        lease.tokens.keySet().forEach(name -> held.computeIfPresent(placeOf(lease.owner(), name), (key, leases) -> {
             leases.remove(lease);
             return leases.isEmpty() ? null : leases;
         }));

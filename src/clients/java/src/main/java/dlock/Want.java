@@ -87,8 +87,8 @@ final class Want {
         task = request.task == null ? Scope.task() : request.task;
         owner = session.client() + "#" + task;
         until = Background.after(request.limit);
-        keys = names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
-        place = request.what == Request.What.SINGLE ? keys.iterator().next() : null;
+        place = request.what == Request.What.SINGLE ? Session.placeOf(owner, names.get(0)) : null;
+        keys = place != null ? Set.of(place) : names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
     }
 
     /** The mutex is not held. */
