@@ -7,7 +7,8 @@
  *	  session.c	 opens and closes a session; who does its work, and its timer
  *	  connect.c	 makes a connection
  *	  lines.c	 connections, and what is asked over them
- *	  acquire.c	 a request for a lease, up to its answer: places, turns, and what is undone
+ *	  acquire.c	 a request for a lease, up to its answer: places and turns
+ *	  undo.c	 what a request was granted that ends without a lease, and who waits for that
  *	  hold.c	 what is held for a time: renewal, loss, release, transactions
  *	  follow.c	 time slots, elections, holders of locks
  *	  worker.c	 tasks of a queue
@@ -363,8 +364,22 @@ extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
 extern void over(dlock_lease *lease);
 extern void lease_submit(dlock_lease *lease, const Kind *kind);
-extern bool shares_token(const dlock_lease *lease, const char *name, const char *token);
 extern void take_tick(dlock_session *s, int64_t now);
+
+/* undo.c */
+extern const Kind find_kind;
+extern bool meets(const dlock_lease *lease, const dlock_lease *other);
+extern bool is_blocked(const dlock_lease *lease);
+extern bool is_alone(const dlock_lease *lease, Phase last);
+extern bool shares_token(const dlock_lease *lease, const char *name, const char *token);
+extern void set_failing(dlock_lease *lease);
+extern void end_failing(dlock_lease *lease);
+extern bool is_in_doubt(const dlock_lease *lease);
+extern void begin_end(dlock_lease *lease, Phase phase);
+extern void end_request(dlock_lease *lease, const dlock_error *error);
+extern void end_with(dlock_lease *lease, dlock_status status, const char *format);
+extern void found(dlock_lease *lease, const Answer *a);
+extern void give_back(dlock_session *s, const char *owner, const char *name, const char *token);
 
 /* hold.c */
 extern void hold(dlock_lease *lease, int64_t sent);
