@@ -1,8 +1,8 @@
 # Scenarios of the libraries for programs: told once, as data, in test/clients/scenarios.json,
 # and driven in each language by a small program (test/clients/session.*), which reads
 # commands, a line of JSON each, and prints events, "ID EVENT...".  A scenario has a name, perhaps
-# "where" (which server it is for), "needs" (of it: the extension), "env" (of the program), "sql" (before it) and "after", "leaves"
-# (it leaves leases behind), and steps:
+# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse), "env" (of the
+# program), "sql" (before it) and "after", "leaves" (it leaves leases behind), and steps:
 #
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
 #   ["ID", WORD, {...}]         tell it: end, fail, cancel, go
@@ -212,6 +212,7 @@ sub run_scenarios
 	foreach my $scenario (@{ $json->decode(slurp_file($file)) })
 	{
 		next if ($scenario->{where} // 'server') ne $where;
+		next if defined $scenario->{not} && $language =~ /^$scenario->{not}\b/;
 		next if ($scenario->{needs} // '') eq 'extension' && sql(q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}) == 0;
 		next if $ENV{DLOCK_SCENARIO} && $scenario->{name} !~ $ENV{DLOCK_SCENARIO};
 		$prefix = ++$number . '.';

@@ -14,16 +14,7 @@
  *	  once have no place, and ask again in intervals that grow.
  *
  *	  A caller that gives up is told at once.  The request goes on without it: it
- *	  gives up its place, and releases what it was granted all the same.
- *
- *	  A request is in doubt if it may have been granted what it has not heard of: its answer
- *	  was lost, or perhaps a turn was.  Then it asks for just that, as it does whenever it had a
- *	  place.  If it is given up, what its owner holds is looked up, and released by its
- *	  token, unless another request of the task is under way that may have been granted it.
- *	  Requests of the same task for the same lock wait for that, but not for ever.  So an undo
- *	  that comes late ends no lease with a newer token.  It may end one with the same token: if
- *	  a release stalls on its way for longer than the undo is tried, and meanwhile a request
- *	  of the task gets back what it releases.  Its owner learns of that by the next renewal.
+ *	  gives up its place, and releases what it was granted all the same (undo.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -77,13 +68,6 @@ static const Kind alone_kinds[] = {
 const Kind	renew_kind = {.sql = "SELECT unnest(@dlock_renew_each($1::text[], $2::bigint[]))",.columns = 2,.urgent = true};
 const Kind	release_kind = {.sql = "SELECT unnest(@dlock_release_each($1::text[], $2::bigint[]))",.columns = 2,.urgent = true};
 
-/* What an owner has been granted. */
-static const Kind find_kind = {
-	.sql = "SELECT (SELECT token FROM @dlock_lease(n) WHERE owner = o ORDER BY token DESC LIMIT 1)"
-	" FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i) ORDER BY i",
-	.columns = 2,.urgent = true
-};
-
 /* The holder of the first of some locks that is held; or of the first part of a path. */
 static const Kind holder_kind = {
 	.sql = "SELECT (SELECT owner FROM unnest(a::text[]) WITH ORDINALITY AS e(n, i), @dlock_lease(n) ORDER BY i LIMIT 1)"
@@ -123,7 +107,6 @@ unref_lease(dlock_lease *lease)
 		next = t->next;
 		free(t);
 	}
-	pthread_cond_destroy(&lease->changed);
 	lease->session->refs--;
 	free(lease);
 }
@@ -197,7 +180,6 @@ new_lease(dlock_session *s, Call what, const char *const *names, int count, cons
 	lease = calloc(1, sizeof(*lease) + size);
 	if (lease == NULL)
 		return NULL;
-	make_cond(&lease->changed);
 	lease->session = s;
 	s->refs++;
 	lease->refs = 2;
@@ -268,81 +250,24 @@ lease_submit(dlock_lease *lease, const Kind *kind)
 	submit(lease->session, r);
 }
 
-/* ---- others of the same task ---- */
-
-/* Is this another lease of the task, on one of these locks? */
-static bool
-meets(const dlock_lease *lease, const dlock_lease *other)
-{
-	bool		found = false;
-
-	if (other == lease || strcmp(lease->task, other->task) != 0 || other->call == CALL_TASK)
-		return false;
-	for (int i = 0; i < lease->count; i++)
-		for (int j = 0; j < other->count; j++)
-			found |= strcmp(lease->names[i], other->names[j]) == 0;
-	return found;
-}
-
-/* Must it wait for the end of one that was given up?  It could be granted the same. */
-static bool
-is_blocked(const dlock_lease *lease)
-{
-	const dlock_session *s = lease->session;
-	const dlock_lease *other = (s->failing > 0 && now_ms() < lease->end_by) ? s->leases : NULL;
-
-	while (other != NULL && !(other->failing && meets(lease, other)))
-		other = other->next;
-	return other != NULL;
-}
-
-/* Has the task no other request for these locks or, up to this phase, lease on them, that could be granted the same? */
-static bool
-is_alone(const dlock_lease *lease, Phase last)
-{
-	bool		alone = true;
-
-	for (const dlock_lease *other = lease->session->leases; other != NULL && alone; other = other->next)
-		if (other->phase != PHASE_NEW && other->phase <= last && !(lease->failing && other->failing))
-			alone = !meets(lease, other);
-	return alone;
-}
-
-/* Does one that is held have this token, too? */
-bool
-shares_token(const dlock_lease *lease, const char *name, const char *token)
-{
-	for (const dlock_lease *other = lease->session->leases; other != NULL; other = other->next)
-		if (other != lease && other->phase == PHASE_HELD)
-			for (int i = 0; i < other->count; i++)
-				if (strcmp(other->tokens[i], token) == 0 && strcmp(other->names[i], name) == 0)
-					return true;
-	return false;
-}
-
 /* ---- the end ---- */
 
 /* The program is told, once. */
 static void
 settle(dlock_lease *lease, const dlock_error *error)
 {
+	dlock_session *s = lease->session;
+
 	if (lease->answered)
 		return;
 	lease->answered = true;
 	lease->error = *error;
 	if (lease->give_up_fd > 0)
-		lease->session->give_ups--;
-	pthread_cond_broadcast(&lease->changed);
-	wake(lease->session);
+		s->give_ups--;
+	wake_waiters(s, &lease->waiters);
+	wake(s);
 	if (lease->async)
 		add_event(lease);
-}
-
-static void
-set_failing(dlock_lease *lease)
-{
-	lease->session->failing += !lease->failing;
-	lease->failing = true;
 }
 
 /* Nothing goes on with it any more. */
@@ -355,79 +280,10 @@ over(dlock_lease *lease)
 	lease->phase = PHASE_OVER;
 	*(lease->previous != NULL ? &lease->previous->next : &s->leases) = lease->next;
 	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
-	s->failing -= lease->failing;
-	if (lease->failing && s->held_back)
-	{
-		s->held_back = false;
-		for (dlock_lease *other = s->leases; other != NULL; other = other->next)
-			if (other->phase == PHASE_NEW)
-				other->wake_at = 0;
-		arm(s, 0);
-	}
-	pthread_cond_broadcast(&lease->changed);
+	end_failing(lease);
+	wake_waiters(s, &lease->waiters);
 	wake(s);
 	unref_lease(lease);
-}
-
-/* May it have been granted what it has not heard of? */
-static bool
-is_in_doubt(const dlock_lease *lease)
-{
-	return lease->doubt_at >= lease->heard_at;
-}
-
-static void
-begin_end(dlock_lease *lease, Phase phase)
-{
-	set_failing(lease);
-	lease->end_by = now_ms() + DOUBT_WITHIN;
-	lease->phase = phase;
-	go(lease);
-}
-
-/* The request is to end with this, once what it was granted all the same has been released. */
-static void
-end_request(dlock_lease *lease, const dlock_error *error)
-{
-	lease->failure = *error;
-	if (lease->turn[0] != '\0')
-		memcpy(lease->tokens[0], lease->turn, TOKEN_SIZE);
-	begin_end(lease, (lease->turn[0] != '\0') ? PHASE_RELEASING : PHASE_FINDING);
-}
-
-/* The message has the name of the lock. */
-static void
-end_with(dlock_lease *lease, dlock_status status, const char *format)
-{
-	dlock_error error;
-
-	fail(&error, status, format, lease->label);
-	end_request(lease, &error);
-}
-
-/*
- * It is known what the owner holds: release that, if no other lease is meant, and no request, which
- * may have been sent after the question, and granted before its answer.
- */
-static void
-found(dlock_lease *lease, const Answer *a)
-{
-	bool		alone = is_alone(lease, PHASE_WAITING);
-
-	if (a->error.status != DLOCK_OK)
-	{
-		lease->wake_at = now_ms() + UNDO_EVERY;
-		arm(lease->session, lease->wake_at);
-		return;
-	}
-	for (int i = 0; i < lease->count; i++)
-	{
-		const char *token = PQgetvalue(a->result, a->row + i, 0);
-
-		snprintf(lease->tokens[i], TOKEN_SIZE, "%s", (!alone || shares_token(lease, lease->names[i], token)) ? "" : token);
-	}
-	lease->phase = PHASE_RELEASING;
-	go(lease);
 }
 
 /* The caller does not wait any longer. */
@@ -447,23 +303,6 @@ give_up(dlock_lease *lease, dlock_status status)
 	settle(lease, &error);
 	if (lease->phase == PHASE_NEW || lease->phase == PHASE_WAITING)
 		go(lease);
-}
-
-/* Release what a lease that is not there any more was granted: it may have been told twice. */
-static void
-give_back(dlock_session *s, const char *owner, const char *name, const char *token)
-{
-	const char *task = strchr(owner, '#');
-	dlock_options o = {.task = (task != NULL) ? task + 1 : ""};
-	dlock_lease *lease = new_lease(s, CALL_SINGLE, &name, 1, &o);
-
-	/* Without memory, it lasts for its ttl. */
-	if (lease == NULL)
-		return;
-	lease->answered = lease->tried = true;
-	snprintf(lease->tokens[0], TOKEN_SIZE, "%s", shares_token(lease, name, token) ? "" : token);
-	begin_end(lease, PHASE_RELEASING);
-	unref_lease(lease);
 }
 
 /* ---- the answer ---- */
@@ -834,7 +673,7 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 	if (!it->answered)
 		go(it);
 	if (!it->async)
-		await(s, &it->changed, is_answered, it);
+		await(s, &it->waiters, is_answered, it);
 	status = it->async ? DLOCK_WAITING : tell(error, &it->error);
 	if (status == DLOCK_OK || status == DLOCK_WAITING)
 		*lease = it;
@@ -871,7 +710,7 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 
 	if (!enter_lease(lease, error))
 		return DLOCK_CLOSED;
-	await(s, &lease->changed, is_answered, lease);
+	await(s, &lease->waiters, is_answered, lease);
 	remove_event(lease);
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);

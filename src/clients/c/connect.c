@@ -92,7 +92,7 @@ run_attempt(void *argument)
 	PGconn	   *conn = make_connection(s->conninfo);
 	Line	   *l;
 
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	l = a->line;
 	if (l != NULL)
 	{
@@ -110,7 +110,7 @@ run_attempt(void *argument)
 		}
 		arm(s, 0);
 	}
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	PQfinish(conn);
 	free(a);
 	unref_session(s);

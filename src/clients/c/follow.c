@@ -61,11 +61,11 @@ dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *
 static void
 begin_term(dlock_session *s, dlock_lease *lease)
 {
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	lease->elected = true;
 	if (s->closed)
 		stop(lease, DLOCK_CLOSED, "the session is closed");
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 }
 
 dlock_status
@@ -81,7 +81,7 @@ dlock_elect(dlock_session *session, const char *name, const dlock_options *optio
 	o.async = false;
 	if (!enter(session, error))
 		return DLOCK_CLOSED;
-	pthread_mutex_unlock(&session->lock);
+	unlock(session);
 	while (candidate && nap(session, o.give_up_fd, 0))
 	{
 		dlock_lease *lease;
@@ -97,13 +97,13 @@ dlock_elect(dlock_session *session, const char *name, const dlock_options *optio
 		}
 		else if (status != DLOCK_CANCELED && status != DLOCK_CLOSED)
 		{
-			pthread_mutex_lock(&session->lock);
+			lock(session);
 			tell_trouble(session, trouble.message);
-			pthread_mutex_unlock(&session->lock);
+			unlock(session);
 			(void) nap(session, o.give_up_fd, RETRY_EVERY);
 		}
 	}
-	pthread_mutex_lock(&session->lock);
+	lock(session);
 	leave(session);
 	return DLOCK_OK;
 }
@@ -128,7 +128,7 @@ dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give
 		Answer		a;
 
 		status = ask(s, NULL, &r, &a);
-		pthread_mutex_unlock(&s->lock);
+		unlock(s);
 		if (status == DLOCK_OK)
 		{
 			if (token_of(&a) != seen)
@@ -142,7 +142,7 @@ dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give
 		}
 		PQclear(a.result);
 		watching = watching && nap(s, give_up_fd, every_ms);
-		pthread_mutex_lock(&s->lock);
+		lock(s);
 	}
 	leave(s);
 	return (status == DLOCK_UNREACHABLE) ? DLOCK_OK : status;

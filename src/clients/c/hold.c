@@ -79,11 +79,11 @@ dlock_next_event(dlock_session *session)
 
 	if (session->pid != getpid())
 		return NULL;
-	pthread_mutex_lock(&session->lock);
+	lock(session);
 	lease = session->events;
 	if (lease != NULL)
 		remove_event(lease);
-	pthread_mutex_unlock(&session->lock);
+	unlock(session);
 	return lease;
 }
 
@@ -113,21 +113,21 @@ tell_program(dlock_session *s)
 	s->trouble = NULL;
 	if (trouble != NULL)
 	{
-		pthread_mutex_unlock(&s->lock);
+		unlock(s);
 		s->on_trouble(trouble, s->argument);
 		free(trouble);
-		pthread_mutex_lock(&s->lock);
+		lock(s);
 	}
 	while (s->told != NULL)
 	{
 		dlock_lease *lease = s->told;
 
 		s->told = lease->next_told;
-		pthread_mutex_unlock(&s->lock);
+		unlock(s);
 		lease->on_lost(lease, lease->argument);
-		pthread_mutex_lock(&s->lock);
+		lock(s);
 		lease->telling = false;
-		pthread_cond_broadcast(&lease->changed);
+		wake_waiters(s, &lease->waiters);
 		wake(s);
 		unref_lease(lease);
 	}
@@ -168,7 +168,7 @@ stop(dlock_lease *lease, dlock_status status, const char *why)
 	fail(&lease->error, status, "%s", why);
 	for (Transaction *t = lease->transactions; t != NULL; t = t->next)
 		(void) shutdown(PQsocket(t->conn), SHUT_RDWR);
-	pthread_cond_broadcast(&lease->changed);
+	wake_waiters(s, &lease->waiters);
 	if (lease->on_lost == NULL)
 	{
 		add_event(lease);
@@ -316,7 +316,7 @@ dlock_lease_release(dlock_lease *lease, dlock_error *error)
 	{
 		give_up(lease, DLOCK_CANCELED);
 		let_go(lease);
-		await(s, &lease->changed, is_released, lease);
+		await(s, &lease->waiters, is_released, lease);
 	}
 	status = tell(error, &lease->error);
 	leave(s);
@@ -341,7 +341,7 @@ dlock_lease_free(dlock_lease *lease)
 	give_up(lease, DLOCK_CANCELED);
 	let_go(lease);
 	if (!pthread_equal(pthread_self(), s->thread))
-		await(s, &lease->changed, is_told, lease);
+		await(s, &lease->waiters, is_told, lease);
 	remove_event(lease);
 	unref_lease(lease);
 	leave(s);
@@ -502,7 +502,7 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 
 	if (add && t == NULL)
 		return false;
-	pthread_mutex_lock(&lease->session->lock);
+	lock(lease->session);
 	if (add)
 	{
 		t->next = *at;
@@ -518,7 +518,7 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 			*at = t->next;
 		free(t);
 	}
-	pthread_mutex_unlock(&lease->session->lock);
+	unlock(lease->session);
 	return true;
 }
 
@@ -563,9 +563,9 @@ dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	}
 	if (status == DLOCK_OK)
 	{
-		pthread_mutex_lock(&lease->session->lock);
+		lock(lease->session);
 		lease->finished = true;
-		pthread_mutex_unlock(&lease->session->lock);
+		unlock(lease->session);
 	}
 	else if (ended_status(lease, NULL) != DLOCK_OK)
 		status = ended_status(lease, error);

@@ -7,14 +7,15 @@
  *	  session.c	 opens and closes a session; who does its work, and its timer
  *	  connect.c	 makes a connection
  *	  lines.c	 connections, and what is asked over them
- *	  acquire.c	 a request for a lease, up to its answer: places, turns, and what is undone
+ *	  acquire.c	 a request for a lease, up to its answer: places and turns
+ *	  undo.c	 what a request was granted that ends without a lease, and who waits for that
  *	  hold.c	 what is held for a time: renewal, loss, release, transactions
  *	  follow.c	 time slots, elections, holders of locks
  *	  worker.c	 tasks of a queue
  *
  *	  The session's mutex protects all of its fields, those of its leases, and its
- *	  connections.  It is never held while something waits, and not while the program's
- *	  functions run.  Any thread may ask for something and, if a line is free, send it.
+ *	  connections.  It is never held while something waits or is woken, and not while the
+ *	  program's functions run.  Any thread may ask for something and, if a line is free, send it.
  *	  One thread at a time reads answers, so that requests go on and leases end: a caller that
  *	  waits, if nobody does it yet, or else the session's own thread.
  *
@@ -75,6 +76,7 @@
 #define SPAN_SIZE		40
 
 typedef struct Request Request;
+typedef struct Waiter Waiter;
 typedef struct Line Line;
 
 /*
@@ -183,7 +185,7 @@ struct dlock_lease
 	dlock_session *session;
 	int			refs;			/* the program's, that of the list, and those
 								 * of requests and calls under way */
-	pthread_cond_t changed;
+	Waiter	   *waiters;		/* for a change */
 
 	/* What was asked for.  The texts are behind the lease itself. */
 	Call		call;
@@ -258,7 +260,9 @@ struct dlock_session
 	void	   *argument;
 
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	Waiter	   *waiters;		/* for the end of calls, or of all */
+	Waiter	   *wakeups;		/* what unlock() is to wake */
+	Waiter	  **wakeups_end;
 	pthread_cond_t idle;		/* the thread sleeps */
 	pthread_t	thread;
 	int			refs;			/* the program's, those of leases, and of
@@ -312,7 +316,10 @@ extern int64_t now_ms(void);
 extern bool enter(dlock_session *s, dlock_error *error);
 extern bool enter_lease(dlock_lease *lease, dlock_error *error);
 extern void leave(dlock_session *s);
-extern void await(dlock_session *s, pthread_cond_t *changed, bool (*done) (const void *), const void *what);
+extern void lock(dlock_session *s);
+extern void unlock(dlock_session *s);
+extern void wake_waiters(dlock_session *s, Waiter **waiters);
+extern void await(dlock_session *s, Waiter **waiters, bool (*done) (const void *), const void *what);
 extern void unref_session(dlock_session *s);
 extern void arm(dlock_session *s, int64_t at);
 extern void wake(dlock_session *s);
@@ -357,8 +364,22 @@ extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
 extern void over(dlock_lease *lease);
 extern void lease_submit(dlock_lease *lease, const Kind *kind);
-extern bool shares_token(const dlock_lease *lease, const char *name, const char *token);
 extern void take_tick(dlock_session *s, int64_t now);
+
+/* undo.c */
+extern const Kind find_kind;
+extern bool meets(const dlock_lease *lease, const dlock_lease *other);
+extern bool is_blocked(const dlock_lease *lease);
+extern bool is_alone(const dlock_lease *lease, Phase last);
+extern bool shares_token(const dlock_lease *lease, const char *name, const char *token);
+extern void set_failing(dlock_lease *lease);
+extern void end_failing(dlock_lease *lease);
+extern bool is_in_doubt(const dlock_lease *lease);
+extern void begin_end(dlock_lease *lease, Phase phase);
+extern void end_request(dlock_lease *lease, const dlock_error *error);
+extern void end_with(dlock_lease *lease, dlock_status status, const char *format);
+extern void found(dlock_lease *lease, const Answer *a);
+extern void give_back(dlock_session *s, const char *owner, const char *name, const char *token);
 
 /* hold.c */
 extern void hold(dlock_lease *lease, int64_t sent);

@@ -580,7 +580,8 @@ typedef struct Asked
 {
 	Answer	   *answer;
 	bool		done;
-	pthread_cond_t changed;
+	dlock_session *session;
+	Waiter	   *waiters;
 } Asked;
 
 static void
@@ -591,7 +592,7 @@ then_wake(Request *r, Answer *a)
 	*it->answer = *a;
 	a->result = NULL;
 	it->done = true;
-	pthread_cond_signal(&it->changed);
+	wake_waiters(it->session, &it->waiters);
 }
 
 static bool
@@ -607,16 +608,14 @@ is_done(const void *it)
 dlock_status
 ask(dlock_session *s, Line *l, Request *r, Answer *a)
 {
-	Asked		it = {.answer = a};
+	Asked		it = {.answer = a,.session = s};
 
-	make_cond(&it.changed);
 	r->whose = &it;
 	r->then = then_wake;
 	if (l != NULL)
 		line_ask(s, l, r);
 	else
 		submit(s, r);
-	await(s, &it.changed, is_done, &it);
-	pthread_cond_destroy(&it.changed);
+	await(s, &it.waiters, is_done, &it);
 	return a->error.status;
 }

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,8 +62,8 @@ fail(dlock_error *error, dlock_status status, const char *format,...)
 	{
 		va_list		args;
 
-		memset(error, 0, sizeof(*error));
 		error->status = status;
+		error->sqlstate[0] = error->holder[0] = '\0';
 		va_start(args, format);
 		vsnprintf(error->message, sizeof(error->message), format, args);
 		va_end(args);
@@ -104,6 +105,62 @@ tell(dlock_error *error, const dlock_error *what)
 	if (error != NULL)
 		*error = *what;
 	return what->status;
+}
+
+/* ---- the mutex, and those who wait ---- */
+
+/* A call that waits, without the mutex: it is woken after that is free, and so does not block on it. */
+struct Waiter
+{
+	Waiter	   *next;
+	sem_t		wakeup;
+};
+
+void
+lock(dlock_session *s)
+{
+	pthread_mutex_lock(&s->lock);
+}
+
+/* Have these woken, as soon as the mutex is free. */
+void
+wake_waiters(dlock_session *s, Waiter **waiters)
+{
+	*s->wakeups_end = *waiters;
+	*waiters = NULL;
+	while (*s->wakeups_end != NULL)
+		s->wakeups_end = &(*s->wakeups_end)->next;
+}
+
+static Waiter *
+take_wakeups(dlock_session *s)
+{
+	Waiter	   *waiters = s->wakeups;
+
+	s->wakeups = NULL;
+	s->wakeups_end = &s->wakeups;
+	return waiters;
+}
+
+/* A waiter may be gone as soon as it is woken. */
+static void
+wake_each(Waiter *waiters)
+{
+	for (Waiter *next; waiters != NULL; waiters = next)
+	{
+		next = waiters->next;
+		sem_post(&waiters->wakeup);
+	}
+}
+
+/* The session may be gone after this. */
+void
+unlock(dlock_session *s)
+{
+	Waiter	   *waiters = take_wakeups(s);
+
+	pthread_mutex_unlock(&s->lock);
+	wake_each(waiters);
 }
 
 /* ---- who does the work ---- */
@@ -219,11 +276,11 @@ wait_for_events(dlock_session *s)
 		if (lease->give_up_fd > 0 && !lease->answered)
 			poll_for(s, &count, lease->give_up_fd, POLLIN);
 	s->asleep_until = (timeout < 0) ? NEVER : now_ms() + timeout;
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	if (poll(s->fds, (nfds_t) count, timeout) < 0)
 		for (int i = 0; i < count; i++)
 			s->fds[i].revents = 0;
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	s->asleep_until = 0;
 	if (s->fds[0].revents != 0)
 		(void) !read(s->wake[0], sink, sizeof(sink));
@@ -254,10 +311,17 @@ drive(dlock_session *s)
 	for (Line *l = s->lines; l != NULL; l = l->next)
 		line_work(s, l);
 	tick(s);
-	s->corked = false;
-	pump(s);
 	if (s->closed)
-		pthread_cond_broadcast(&s->changed);
+		wake_waiters(s, &s->waiters);
+	pump(s);
+	if (s->wakeups != NULL)
+	{
+		/* What they ask for next goes together, too. */
+		unlock(s);
+		lock(s);
+		pump(s);
+	}
+	s->corked = false;
 	s->driven = false;
 }
 
@@ -274,7 +338,7 @@ run_session(void *argument)
 {
 	dlock_session *s = argument;
 
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	while (!s->ended)
 	{
 		tell_program(s);
@@ -290,7 +354,7 @@ run_session(void *argument)
 			s->idle_until = 0;
 		}
 	}
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	return NULL;
 }
 
@@ -306,13 +370,13 @@ enter(dlock_session *s, dlock_error *error)
 		fail(error, DLOCK_CLOSED, "the session is of the parent process");
 		return false;
 	}
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	if (!s->closed)
 	{
 		s->busy++;
 		return true;
 	}
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	fail(error, DLOCK_CLOSED, "the session is closed");
 	return false;
 }
@@ -329,7 +393,7 @@ enter_lease(dlock_lease *lease, dlock_error *error)
 		fail(error, DLOCK_CLOSED, "the lease is of the parent process");
 		return false;
 	}
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	s->busy++;
 	return true;
 }
@@ -341,19 +405,29 @@ leave(dlock_session *s)
 	hand_on(s);
 	if (s->closed)
 	{
-		pthread_cond_broadcast(&s->changed);
+		wake_waiters(s, &s->waiters);
 		wake(s);
 	}
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 }
 
-/* Wait, with the mutex held but for that, for what is told by this condition. */
+/* Wait, with the mutex held but for that, for something that these waiters are woken for. */
 void
-await(dlock_session *s, pthread_cond_t *changed, bool (*done) (const void *), const void *what)
+await(dlock_session *s, Waiter **waiters, bool (*done) (const void *), const void *what)
 {
 	while (!done(what))
 		if (s->driven)
-			pthread_cond_wait(changed, &s->lock);
+		{
+			Waiter		me = {.next = *waiters};
+
+			sem_init(&me.wakeup, 0, 0);
+			*waiters = &me;
+			unlock(s);
+			while (sem_wait(&me.wakeup) != 0)
+				;				/* a signal */
+			sem_destroy(&me.wakeup);
+			lock(s);
+		}
 		else
 			drive(s);
 	hand_on(s);
@@ -377,6 +451,7 @@ sleep_on(pthread_cond_t *cond, dlock_session *s, int64_t span)
 {
 	struct timespec until;
 
+	wake_each(take_wakeups(s));
 	if (span == NEVER)
 	{
 		pthread_cond_wait(cond, &s->lock);
@@ -476,11 +551,11 @@ dlock_open(const char *conninfo, const dlock_session_options *options, dlock_err
 	s->on_trouble = o->on_trouble;
 	s->argument = o->argument;
 	s->timer_at = s->margin = s->take_at = NEVER;
+	s->wakeups_end = &s->wakeups;
 	name_client(s);
 	if (o->client != NULL)
 		snprintf(s->client, sizeof(s->client), "%s", o->client);
 	pthread_mutex_init(&s->lock, NULL);
-	make_cond(&s->changed);
 	make_cond(&s->idle);
 	s->lines = &s->shared[0];
 	s->shared[0].next = &s->shared[1];
@@ -507,9 +582,9 @@ unref_session(dlock_session *s)
 {
 	bool		last;
 
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	last = --s->refs == 0;
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	if (!last)
 		return;
 	for (int i = 0; i < 2; i++)
@@ -519,7 +594,6 @@ unref_session(dlock_session *s)
 		close(s->over[i]);
 	}
 	pthread_mutex_destroy(&s->lock);
-	pthread_cond_destroy(&s->changed);
 	pthread_cond_destroy(&s->idle);
 	free(s->conninfo);
 	free(s->fds);
@@ -551,7 +625,7 @@ dlock_close(dlock_session *session)
 
 	if (s == NULL || s->pid != getpid())
 		return;
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	s->closed = true;
 	(void) !write(s->over[1], ".", 1);
 	for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
@@ -562,21 +636,21 @@ dlock_close(dlock_session *session)
 		else if (lease->elected)
 			stop(lease, DLOCK_CLOSED, "the session is closed");
 	}
-	await(s, &s->changed, is_unused, s);
+	await(s, &s->waiters, is_unused, s);
 	for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
 	{
 		next = lease->next;
 		let_go(lease);
 	}
-	await(s, &s->changed, is_finished, s);
+	await(s, &s->waiters, is_finished, s);
 	s->ended = true;
 	pthread_cond_signal(&s->idle);
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	pthread_join(s->thread, NULL);
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	for (Line *l = s->lines; l != NULL; l = l->next)
 		line_drop(l);
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	unref_session(s);
 }
 

@@ -90,9 +90,9 @@ finish_task(dlock_lease *lease, PGconn *conn)
 	char	   *statement;
 	PGresult   *result;
 
-	pthread_mutex_lock(&lease->session->lock);
+	lock(lease->session);
 	statement = statement_of(finish_sql, lease->session->schema);
-	pthread_mutex_unlock(&lease->session->lock);
+	unlock(lease->session);
 	result = (statement != NULL) ? PQexecParams(conn, statement, 4, NULL, params, lengths, formats, 0) : NULL;
 	free(statement);
 	return result;
@@ -136,16 +136,16 @@ do_task(Worker *me, Catch *c, int row)
 	lease->ends_with = &task_release_kind;
 	if (!w->stopping)
 	{
-		pthread_mutex_unlock(&s->lock);
+		unlock(s);
 		why = w->handler(&task, w->argument);
-		pthread_mutex_lock(&s->lock);
+		lock(s);
 		lease->ends_with = end_of(w, lease, why);
 		lease->values[3] = (why != NULL) ? why : task.state;
 	}
 
 	/* The answer to a renewal may be to come still. */
 	let_go(lease);
-	await(s, &lease->changed, is_released, lease);
+	await(s, &lease->waiters, is_released, lease);
 	me->lease = NULL;
 	unref_lease(lease);
 }
@@ -192,7 +192,7 @@ run_worker(void *argument)
 	Work	   *w = me->w;
 
 	pthread_sigmask(SIG_SETMASK, &w->signals, NULL);
-	pthread_mutex_lock(&w->s->lock);
+	lock(w->s);
 	w->idle++;
 	while (w->caught != NULL || !w->stopping)
 	{
@@ -213,7 +213,7 @@ run_worker(void *argument)
 			free(c);
 		}
 		else if (w->capturing)
-			pthread_cond_wait(&w->changed, &w->s->lock);
+			sleep_on(&w->changed, w->s, NEVER);
 		else
 		{
 			w->capturing = true;
@@ -224,7 +224,7 @@ run_worker(void *argument)
 	}
 	w->running--;
 	pthread_cond_broadcast(&w->changed);
-	pthread_mutex_unlock(&w->s->lock);
+	unlock(w->s);
 	return NULL;
 }
 
@@ -308,23 +308,23 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 				break;
 		}
 	i = w.running;
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	if (i == count)
 		while (nap(s, o->give_up_fd, NEVER))
 			;
 	else
 		fail(error, DLOCK_ERROR, "could not begin to work");
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	wait_for_end(&w, workers, i);
 	for (at = &s->lines; *at != &w.line;)
 		at = &(*at)->next;
 	*at = w.line.next;
 	s->line_count--;
 	line_drop(&w.line);
-	pthread_mutex_unlock(&s->lock);
+	unlock(s);
 	for (int j = 0; j < i; j++)
 		pthread_join(workers[j].thread, NULL);
-	pthread_mutex_lock(&s->lock);
+	lock(s);
 	leave(s);
 	pthread_cond_destroy(&w.changed);
 	free((char *) w.params[2]);

@@ -114,10 +114,10 @@ sub test_scenarios
 	}
 
 	# It leaves connections behind that only the server believes in.
-	if ($nightly && $name ne 'valgrind')
+	if ($name ne 'valgrind')
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(undo overdue);
+		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue), (qw(undo late)) x $nightly;
 	}
 	run_scenarios("c, $name", 'last', $server, $proxy, @$agent);
 	$proxy->stop;

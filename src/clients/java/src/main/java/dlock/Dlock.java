@@ -23,7 +23,7 @@ import javax.sql.DataSource;
  *
  * <p>A lease is renewed until the work has ended. If it is lost, or could not be renewed until five
  * seconds before its end, the work is stopped: its thread is interrupted, connections of its transactions
- * are ended, and the caller gets LeaseLost or ServerUnreachable.
+ * are ended, and the caller gets LeaseLost, ServerUnreachable or SessionClosed.
  */
 public final class Dlock {
     private static final Map<DataSource, Session> SESSIONS = new IdentityHashMap<>();

@@ -30,7 +30,7 @@ public abstract sealed class Hold permits Lease, Task {
     private static final long STOP_BEFORE = TimeUnit.SECONDS.toNanos(5);
 
     final Session session;
-    final Object mutex;
+    final Mutex mutex;
     final long every;
     final long margin;
     final String what;
@@ -62,9 +62,13 @@ public abstract sealed class Hold permits Lease, Task {
         this.ttl = ttl;
         this.byHand = byHand;
         every = Math.min(ttl / 6, RENEW_EVERY);
-        margin = Math.min(ttl / 6, STOP_BEFORE);
+        margin = marginOf(ttl);
         deadline = sent + ttl;
         renewAt = sent + every;
+    }
+
+    static long marginOf(long ttl) {
+        return Math.min(ttl / 6, STOP_BEFORE);
     }
 
     /** What a transaction begins with. */
@@ -119,7 +123,7 @@ public abstract sealed class Hold permits Lease, Task {
     /** To be thrown here, where close() may throw the error itself: no exception can suppress itself. */
     private static LeaseException copyOf(LeaseException error) {
         return error instanceof ServerUnreachable ? new ServerUnreachable(error.getMessage(), error.getCause())
-            : new LeaseLost(error.getMessage(), error.getCause());
+            : error instanceof SessionClosed ? new SessionClosed() : new LeaseLost(error.getMessage(), error.getCause());
     }
 
     /** Why it is not held any more, or null; the mutex is held. */

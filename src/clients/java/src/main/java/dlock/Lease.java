@@ -30,7 +30,7 @@ public final class Lease extends Hold implements AutoCloseable {
     private final String name;
     private final String task;
     private final String owner;
-    private final Map<String, Long> tokens;
+    final Map<String, Long> tokens;
 
     // Protected by the mutex.
     private CompletableFuture<Void> released;
@@ -163,7 +163,7 @@ public final class Lease extends Hold implements AutoCloseable {
             calm();
             return end;
         });
-        Background.patiently(done, Background.FOREVER);
+        mutex.awaitPatiently(done);
         awaitTold(GIVE_BACK_WITHIN);
         synchronized (mutex) {
             if (reason() != null && !again) {

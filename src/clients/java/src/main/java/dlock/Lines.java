@@ -18,7 +18,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -31,8 +30,9 @@ import javax.sql.DataSource;
  * way waits for the next one, which then asks for all of its kind at once. Nothing waits for company:
  * if a line is free, an entry is sent at once.
  *
- * <p>The mutex of a session may be held by who calls this; it is never asked for while this mutex is
- * held, so entries are answered without.
+ * <p>All is protected by the session's mutex, which may be held by who calls. It is held while the entries of a statement
+ * are answered. The threads that wait for that are woken afterwards, before the line goes on, so what they ask for next
+ * goes together.
  */
 final class Lines {
     /** How long a statement may take, its connection included, if its kind says nothing. */
@@ -140,6 +140,7 @@ final class Lines {
     private static final ThreadLocal<Trip[]> HERE = new ThreadLocal<>();
 
     private final DataSource source;
+    private final Mutex mutex;
     private final LongSupplier margin;
     private final List<Line> lines = new ArrayList<>();
     private final Set<Entry> urgent = new LinkedHashSet<>();
@@ -150,8 +151,9 @@ final class Lines {
     private volatile String schema;
 
     /** So many lines; an urgent statement may take as long as the margin is by then. */
-    Lines(DataSource source, int count, LongSupplier margin) {
+    Lines(DataSource source, Mutex mutex, int count, LongSupplier margin) {
         this.source = source;
+        this.mutex = mutex;
         this.margin = margin;
         for (int i = 0; i < count; i++) {
             lines.add(new Line());
@@ -166,11 +168,13 @@ final class Lines {
     // ---- entries ----
 
     /** Ask for something; what is not sent by then is answered as unreachable. */
-    synchronized Entry submit(Kind kind, long within, Consumer<Answer> then, Object... row) {
+    Entry submit(Kind kind, long within, Consumer<Answer> then, Object... row) {
         Entry entry = new Entry(kind, row, Background.after(within), then);
-        (kind.urgent() ? urgent : usual).add(entry);
-        alarm.set(entry.until);
-        pump(null);
+        synchronized (mutex) {
+            (kind.urgent() ? urgent : usual).add(entry);
+            alarm.set(entry.until);
+            pump(null);
+        }
         return entry;
     }
 
@@ -193,7 +197,7 @@ final class Lines {
 
     /** Take an entry out of the queue, if it is there still; no thread has to wait for one that it has asked for itself. */
     void withdraw(Entry entry, Throwable why) {
-        synchronized (this) {
+        synchronized (mutex) {
             if (!urgent.remove(entry) && !usual.remove(entry)) {
                 lines.stream().map(line -> line.trip).filter(trip -> trip != null && trip.driven && trip.batch.contains(entry))
                     .forEach(trip -> trip.link.abort());
@@ -212,12 +216,11 @@ final class Lines {
             if ((made == null || !made.isGood()) && Thread.interrupted()) {
                 throw new InterruptedException();
             }
-            return answer.get();
+            mutex.await(answer);
+            return answer.join();
         } catch (InterruptedException givenUp) {
             withdraw(entry, givenUp);
             throw givenUp;
-        } catch (ExecutionException never) {
-            throw new AssertionError(never);
         }
     }
 
@@ -225,17 +228,22 @@ final class Lines {
     Answer askPatiently(Kind kind, long within, Object... row) {
         CompletableFuture<Answer> answer = new CompletableFuture<>();
         drive(() -> submit(kind, within, answer::complete, row));
-        return Background.patiently(answer, Background.FOREVER);
+        mutex.awaitPatiently(answer);
+        return answer.join();
     }
 
     /** Entries that wait for a statement. */
-    synchronized int queued() {
-        return urgent.size() + usual.size();
+    int queued() {
+        synchronized (mutex) {
+            return urgent.size() + usual.size();
+        }
     }
 
     /** Does nothing wait, and no line ask? */
-    synchronized boolean isIdle() {
-        return queued() == 0 && halves.isEmpty() && lines.stream().allMatch(line -> line.trip == null);
+    boolean isIdle() {
+        synchronized (mutex) {
+            return queued() == 0 && halves.isEmpty() && lines.stream().allMatch(line -> line.trip == null);
+        }
     }
 
     /** The next entries of one kind; null: none. */
@@ -295,7 +303,7 @@ final class Lines {
     private void endLate() {
         List<Entry> late = new ArrayList<>();
         List<Trip> trips = new ArrayList<>();
-        synchronized (this) {
+        synchronized (mutex) {
             long now = Background.now();
             for (Set<Entry> queue : List.of(urgent, usual)) {
                 queue.removeIf(entry -> entry.until <= now && late.add(entry));
@@ -351,7 +359,7 @@ final class Lines {
 
         /** The thread that was to make it does not. */
         Trip leave() {
-            synchronized (Lines.this) {
+            synchronized (mutex) {
                 driven = false;
             }
             return this;
@@ -365,7 +373,7 @@ final class Lines {
                 if (link == null) {
                     connect();
                 }
-                synchronized (Lines.this) {
+                synchronized (mutex) {
                     sent = over ? -1 : Background.now();
                 }
                 if (sent >= 0) {
@@ -381,7 +389,7 @@ final class Lines {
             for (int tries = 1; ; tries++) {
                 Link made = new Link(getConnection());
                 try {
-                    synchronized (Lines.this) {
+                    synchronized (mutex) {
                         if (over) {
                             throw new SQLException("the connection has come too late");
                         }
@@ -392,7 +400,7 @@ final class Lines {
                     return;
                 } catch (SQLException | RuntimeException failed) {
                     made.abort();
-                    synchronized (Lines.this) {
+                    synchronized (mutex) {
                         // What lies in a pool may be broken.
                         if (over || tries == TRIES || !isOutage(failed)) {
                             throw failed;
@@ -405,13 +413,13 @@ final class Lines {
         }
 
         private Connection getConnection() throws SQLException {
-            synchronized (Lines.this) {
+            synchronized (mutex) {
                 connecting = over ? null : Thread.currentThread();
             }
             try {
                 return source.getConnection();
             } finally {
-                synchronized (Lines.this) {
+                synchronized (mutex) {
                     connecting = null;
                     Thread.interrupted();
                 }
@@ -423,19 +431,18 @@ final class Lines {
          * another one, which is left to itself: the driver may not come back from a server that is silent.
          */
         private Trip end(List<String[]> columns, Throwable error) {
+            boolean wasSent;
             boolean again;
-            synchronized (Lines.this) {
+            synchronized (mutex) {
+                wasSent = sent >= 0;
                 again = over;
                 over = true;
                 if (connecting != null) {
                     connecting.interrupt();
                 }
             }
-            boolean wasSent = sent >= 0;
-            if (!again && error == null) {
-                succeed(columns);
-            } else if (!again) {
-                fail(error, wasSent);
+            if (!again) {
+                mutex.run(error == null ? () -> succeed(columns) : () -> fail(error, wasSent));
             }
 
             // Perhaps the extension has been created anew, or there is a pooler which there was not before.
@@ -446,7 +453,7 @@ final class Lines {
             if (again) {
                 return null;
             }
-            synchronized (Lines.this) {
+            synchronized (mutex) {
                 line.trip = null;
                 line.link = link != null && link.isOpen() ? link : null;
                 Trip next = pump(line);
@@ -478,10 +485,8 @@ final class Lines {
         private void fail(Throwable error, boolean wasSent) {
             int half = batch.size() / 2;
             if (wasSent && half > 0 && isOfOne(error)) {
-                synchronized (Lines.this) {
-                    halves.addFirst(batch.subList(half, batch.size()));
-                    halves.addFirst(batch.subList(0, half));
-                }
+                halves.addFirst(batch.subList(half, batch.size()));
+                halves.addFirst(batch.subList(0, half));
                 return;
             }
 
@@ -674,9 +679,11 @@ final class Lines {
     }
 
     /** What is under way may end. */
-    synchronized void close() {
-        closed = true;
-        lines.stream().filter(line -> line.trip == null).forEach(this::drop);
+    void close() {
+        synchronized (mutex) {
+            closed = true;
+            lines.stream().filter(line -> line.trip == null).forEach(this::drop);
+        }
     }
 
     // ---- errors ----

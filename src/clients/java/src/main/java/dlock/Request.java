@@ -141,6 +141,7 @@ public final class Request implements Cloneable {
      * @return what the work returns
      * @throws LeaseLost the work was stopped, or has ended too late
      * @throws ServerUnreachable the same, for that reason
+     * @throws SessionClosed the same
      */
     public <R, E extends Exception> R run(Work<Lease, R, E> work) throws E, SQLException, InterruptedException {
         Lease lease = acquire();
@@ -181,6 +182,7 @@ public final class Request implements Cloneable {
             if (Thread.interrupted()) {
                 throw new InterruptedException();
             }
+            session.mutex.await(want.granted);
             Lease lease = want.granted.get();
             if (!byHand) {
                 Scope.enter(lease);

@@ -41,7 +41,7 @@ public final class Session implements AutoCloseable {
     }
 
     /** Protects this and what belongs to it: holds, wants, places. */
-    final Object mutex = new Object();
+    final Mutex mutex = new Mutex();
     final DataSource source;
     final Lines lines;
     final Waits waits;
@@ -50,7 +50,7 @@ public final class Session implements AutoCloseable {
     private final Set<Hold> holds = new HashSet<>(); // to be renewed
     private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
     private final Set<Want> wants = new HashSet<>();
-    private final Map<String, Integer> wanted = new HashMap<>(); // how many requests: by owner and name
+    private final Map<String, Integer> wanted = new HashMap<>(); // how many requests that are not given up: by owner and name
     private final Map<String, Ends> ending = new HashMap<>(); // what others wait for: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
@@ -64,7 +64,7 @@ public final class Session implements AutoCloseable {
         }
         this.source = source;
         this.client = client;
-        lines = new Lines(source, 2, () -> margin);
+        lines = new Lines(source, mutex, 2, () -> margin);
         waits = new Waits(this);
     }
 
@@ -159,7 +159,7 @@ public final class Session implements AutoCloseable {
         synchronized (mutex) {
             for (Hold hold : List.copyOf(holds)) {
                 if (hold instanceof Lease lease) {
-                    lease.stop(new LeaseLost("the session is closed", null));
+                    lease.stop(new SessionClosed());
                     lease.giveBack();
                 }
             }
@@ -185,14 +185,13 @@ public final class Session implements AutoCloseable {
         wants.add(want);
     }
 
-    /** It asks from now on. */
-    void count(Want want) {
-        want.keys.forEach(key -> wanted.merge(key, 1, Integer::sum));
+    /** One more request for these locks, or one less. */
+    void count(Set<String> keys, int one) {
+        keys.forEach(key -> wanted.merge(key, one, (count, more) -> count + more == 0 ? null : count + more));
     }
 
     void end(Want want) {
         wants.remove(want);
-        want.keys.forEach(key -> wanted.computeIfPresent(key, (same, count) -> count == 1 ? null : count - 1));
     }
 
     /** Begin something that close() closes. */
@@ -272,17 +271,17 @@ public final class Session implements AutoCloseable {
         return held.containsKey(placeOf(owner, name));
     }
 
-    /** Has the owner no other lease or request on these locks, which might be meant instead? */
-    boolean isAlone(Want want) {
-        return want.keys.stream().noneMatch(key -> held.containsKey(key) || wanted.get(key) > 1);
+    /** Has the owner no lease on these locks, and no more requests than so many, which might be meant instead? */
+    boolean isAlone(Set<String> keys, int own) {
+        return keys.stream().noneMatch(key -> held.containsKey(key) || wanted.getOrDefault(key, 0) > own);
     }
 
     void add(Lease lease) {
-        lease.tokens().keySet().forEach(name -> held.computeIfAbsent(placeOf(lease.owner(), name), none -> new ArrayList<>()).add(lease));
+        lease.tokens.keySet().forEach(name -> held.computeIfAbsent(placeOf(lease.owner(), name), none -> new ArrayList<>()).add(lease));
     }
 
     void remove(Lease lease) {
-        lease.tokens().keySet().forEach(name -> held.computeIfPresent(placeOf(lease.owner(), name), (key, leases) -> {
+        lease.tokens.keySet().forEach(name -> held.computeIfPresent(placeOf(lease.owner(), name), (key, leases) -> {
             leases.remove(lease);
             return leases.isEmpty() ? null : leases;
         }));

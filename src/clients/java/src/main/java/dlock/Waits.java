@@ -55,7 +55,7 @@ final class Waits {
     /** Take turns, as long as there are places. */
     void take() {
         if (taker == null) {
-            taker = new Lines(session.source, 1, () -> Background.FOREVER);
+            taker = new Lines(session.source, session.mutex, 1, () -> Background.FOREVER);
             take(Background.now());
         }
     }

@@ -67,6 +67,8 @@ final class Want {
     private boolean heldUp; // by what its owner has given up
     private boolean last; // it does not wait after this answer
     private boolean gone; // given up
+    private int counted; // among the requests of the owner: 1
+    private boolean late; // it has heard of its grant too late, once
     private boolean placed; // it may have a place
     private boolean inDoubt;
     private long doubtUntil; // the first time: so long it asks again, though it was to end
@@ -87,8 +89,8 @@ final class Want {
         task = request.task == null ? Scope.task() : request.task;
         owner = session.client() + "#" + task;
         until = Background.after(request.limit);
-        keys = names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
-        place = request.what == Request.What.SINGLE ? keys.iterator().next() : null;
+        place = request.what == Request.What.SINGLE ? Session.placeOf(owner, names.get(0)) : null;
+        keys = place != null ? Set.of(place) : names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
     }
 
     /** The mutex is not held. */
@@ -105,12 +107,24 @@ final class Want {
         if (heldUp) {
             return;
         }
-        session.count(this);
+        count(1);
         if (request.limit > 0 && "deny".equals(request.reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
             fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
         } else {
             ask();
         }
+    }
+
+    /** Count it among the requests of its owner, or not any more: what is given up may end what another such one was granted. */
+    private void count(int one) {
+        if (one != counted && !(gone && one > 0)) {
+            counted = one;
+            session.count(keys, one == 0 ? -1 : 1);
+        }
+    }
+
+    private boolean isAlone() {
+        return session.isAlone(keys, counted);
     }
 
     private void goOn() {
@@ -123,6 +137,7 @@ final class Want {
     void giveUp(Throwable why) {
         synchronized (session.mutex) {
             gone = true;
+            count(0);
             granted.completeExceptionally(why);
             session.holdUp(keys, granted.isCompletedExceptionally() ? ended : granted.join().giveBack());
             goOn();
@@ -157,7 +172,7 @@ final class Want {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
-        String entering = (doubted || placed) && session.isAlone(this) ? "return" : request.reentry;
+        String entering = (doubted || placed) && isAlone() ? "return" : request.reentry;
         String ttl = Background.interval(request.ttl);
         String lockDelay = Background.interval(request.lockDelay);
         String minHold = Background.interval(request.minHold);
@@ -185,12 +200,27 @@ final class Want {
         synchronized (session.mutex) {
             entry = null;
             if (answer.error() == null && answer.value() != null) {
-                grant(answer.value().split(","), answer.sent());
+                granted(answer.value().split(","), answer.sent());
                 return;
             }
             placed |= !last && place != null && (answer.error() == null || answer.doubt());
             decide(answer, doubted);
         }
+    }
+
+    /** If the work would have to stop at once, it asks again, which extends the lease, or has it granted anew. */
+    private void granted(String[] tokens, long sent) {
+        if (isOver(sent) && !late && !gone && isAlone()) {
+            late = true;
+            inDoubt = true;
+            ask();
+        } else {
+            grant(tokens, sent);
+        }
+    }
+
+    private boolean isOver(long sent) {
+        return !request.byHand && Background.now() >= sent + request.ttl - Hold.marginOf(request.ttl);
     }
 
     /** Wait for a turn, or until it is time to ask again. */
@@ -312,7 +342,9 @@ final class Want {
         }
         Lease lease = new Lease(this, all, sent);
         session.add(lease);
-        if (!request.byHand) {
+        if (isOver(sent)) {
+            granted.completeExceptionally(new ServerUnreachable("the grant of \"" + label + "\" was heard of too late", null));
+        } else if (!request.byHand) {
             lease.begin(thread, request.onLost == null ? null : () -> request.onLost.accept(lease));
         }
         close();
@@ -325,7 +357,7 @@ final class Want {
 
     /** What it may have been granted all the same is ended before that is told. */
     private void fail(Throwable why) {
-        CompletableFuture<?>[] undone = (inDoubt && session.isAlone(this) ? names : List.<String>of()).stream()
+        CompletableFuture<?>[] undone = (inDoubt && isAlone() ? names : List.<String>of()).stream()
             .map(name -> session.undo(owner, name)).toArray(CompletableFuture<?>[]::new);
         session.holdUp(keys, ended);
         CompletableFuture.allOf(undone).thenRun(() -> {
@@ -338,6 +370,7 @@ final class Want {
     private void close() {
         session.waits.forget(this);
         session.end(this);
+        count(0);
         if (turn != null && !turn.equals(NEVER)) {
             session.decline(owner, names.get(0), turn);
         }

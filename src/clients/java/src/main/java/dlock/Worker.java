@@ -61,7 +61,7 @@ public final class Worker implements AutoCloseable {
         this.handler = Objects.requireNonNull(handler);
         this.concurrency = concurrency;
         free = new Semaphore(concurrency);
-        captures = new Lines(session.source, 1, () -> Background.FOREVER);
+        captures = new Lines(session.source, session.mutex, 1, () -> Background.FOREVER);
     }
 
     /** How long a capture lasts without a renewal; by default a minute. */
