@@ -514,23 +514,19 @@ def late():
 
 
 def again():
-    """A lock that is undone anew while another one was waited for."""
+    """A lock that is given up anew while another one was waited for."""
     async def steps():
-        want = session.lease_all(['a', 'b'])._want()
-        undoing = session._undoing
-        undoing.update({key: [] for key in want.keys})
-
-        def end(key):
-            for waiting in undoing.pop(key):
-                session._waits.end(waiting)
-        first, second = want.keys
-        work = Work(session._after_undo(want))
-        end(first)
-        undoing[first] = []
-        end(second)
+        with session.task():
+            want, first, second, third = [session.lease_all(names)._want() for names in (['a', 'b'], ['a'], ['b'], ['a'])]
+        session._leave(first)
+        session._leave(second)
+        work = Work(session._after_others(want))
+        session._left(first)
+        session._leave(third)
+        session._left(second)
         assert not work.is_set
-        end(first)
-        assert work.is_set
+        session._left(third)
+        assert work.is_set and not session._leaving
     run(steps())
 
 

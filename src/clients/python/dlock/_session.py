@@ -233,7 +233,7 @@ class Session:
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
         self._wanted: Dict[Key, int] = {}           # the same of requests
         self._wants: Set[Want] = set()              # requests
-        self._undoing: Dict[Key, List[Want]] = {}   # what is being undone, and the requests that wait for its end
+        self._leaving: Dict[Key, List[Want]] = {}   # those of them that are given up, or being undone
         self._releasing: Set[Lease] = set()
         self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
@@ -338,6 +338,8 @@ class Session:
     def _give_up(self, want: Want) -> None:
         """Nobody waits for it any more.  What is granted all the same is for the caller of _acquire() to release."""
         want.gone = True
+        if want in self._wants:
+            self._leave(want)
         if want.asked and want.place not in self._waits.places:
             want.asked.withdraw()
         self._waits.end(want)
@@ -349,9 +351,10 @@ class Session:
     async def _acquire(self, want: Want) -> Lease:
         self._check()
         self._wants.add(want)
+        undo: Optional[Work[None]] = None
         try:
-            if self._undoing:
-                await self._after_undo(want)
+            if self._leaving:
+                await self._after_others(want)
             for key in want.keys:
                 count(self._wanted, key, 1)
             try:
@@ -359,6 +362,7 @@ class Session:
             except BaseException as error:
                 expected = isinstance(error, Exception)
                 if (want.in_doubt or not expected) and self._is_alone(want):
+                    self._leave(want)
                     undo = Work(self._undo(want.keys))
                     if expected:        # others are for this thread, so they are raised now
                         await undo
@@ -370,9 +374,10 @@ class Session:
                 if want.got and want.got[0]:
                     self._decline(want.names[0], want.got[0])
         finally:
-            self._wants.discard(want)
-            if want.end:
-                want.end.set()
+            if undo:
+                undo.then(lambda: self._left(want))
+            else:
+                self._left(want)
 
     async def _ask(self, want: Want) -> Lease:
         """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
@@ -468,22 +473,37 @@ class Session:
                 except Exception:
                     await core().sleep(0.1)
         until = now() + DOUBT_WITHIN
-        for key in keys:
-            self._undoing.setdefault(key, [])
         await within(Work(end()), DOUBT_WITHIN)
-        for key in keys:
-            for want in self._undoing.pop(key, []):
-                self._waits.end(want)
 
-    async def _after_undo(self, want: Want) -> None:
-        """Wait until nothing is being undone that it might be granted, or it is given up."""
+    def _leave(self, want: Want) -> None:
+        """Nobody waits for it any more, or it is being undone: what it may have been granted is in the way of its task's next request."""
+        want.end = want.end or Promise()
+        for key in want.keys:
+            leaving = self._leaving.setdefault(key, [])
+            if want not in leaving:
+                leaving.append(want)
+
+    def _left(self, want: Want) -> None:
+        self._wants.discard(want)
+        for key in want.keys:
+            leaving = self._leaving.get(key, [])
+            if want in leaving:
+                leaving.remove(want)
+                if not leaving:
+                    del self._leaving[key]
+        if want.end:
+            want.end.set()
+
+    async def _after_others(self, want: Want) -> None:
+        """Wait for the ends of those that leave, or until it is given up."""
         while not want.gone:
-            undone = [key for key in want.keys if key in self._undoing]
-            if not undone:
+            leaving = next((leaving[0] for leaving in map(self._leaving.get, want.keys) if leaving), None)
+            if not leaving or not leaving.end:
                 return
-            want.go = Promise()
-            self._undoing[undone[0]].append(want)
-            await want.go
+            go: Promise[None] = Promise()
+            want.go = go
+            leaving.end.then(go.set)
+            await go
         raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
