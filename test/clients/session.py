@@ -456,7 +456,7 @@ class Async:
             if hasattr(self, command['do']) or command['do'] in ('block', 'build'):
                 context = live[command['in']]['context'] if 'in' in command else contextvars.copy_context()
                 work = context.run(asyncio.ensure_future, self.run(command))
-                live.setdefault(command['id'], {}).update(cancel=lambda _: work.cancel(), work=work)
+                live.setdefault(command['id'], {}).update(cancel=lambda _: loop.call_soon(work.cancel), work=work)     # not before it has begun
             else:
                 live[command['id']][command['do']](command)
 

@@ -337,19 +337,13 @@ def alone():
     """A thread that is alone asks for itself: it wakes no other, and a pair is two statements, which get prepared."""
     calls = []
 
-    def counted(function):
-        def call(*args):
-            calls.append(function.__name__)
-            return function(*args)
-        return call
-
     def work():
         for _ in range(10):
             with session.lease('job'):
                 pass
-        core().inbox.put = counted(core().inbox.put)
+        before_each(core().inbox, 'put', lambda: calls.append('put'))
         for line in session._lines.lines:
-            line.send = counted(line.send)
+            before_each(line, 'send', lambda: calls.append('send'))
         for _ in range(200):
             with session.lease('job'):
                 pass
@@ -366,6 +360,28 @@ def alone():
     with session.lease('job'):
         pass
     assert not line.names
+    nothing_left()
+
+
+def together():
+    """Tasks of an event loop ask for themselves, too: what they were answered together, they go on from together."""
+    sends, puts = [], []
+
+    async def task(i):
+        for _ in range(20):
+            await (await session.lease(f'job {i}').aacquire()).arelease()
+
+    async def tasks():
+        await task(0)
+        for line in session._lines.lines:
+            before_each(line, 'send', lambda line=line: sends.append(line.batch[0].kind))
+        before_each(core().inbox, 'put', lambda: puts.append(1))
+        await asyncio.gather(*[task(i) for i in range(32)])
+    _lines.DOZE = 600.0     # the loop is given time for all that it is to read
+    asyncio.run(tasks())
+    assert len(puts) < 10, len(puts)    # now and then, for a timer
+    # The first task asks alone, and the others together.
+    assert len([kind for kind in sends if kind.many]) < 100, len(sends)
     nothing_left()
 
 
@@ -402,19 +418,20 @@ def taken_over():
     restore()
 
 
-class Once:
-    """Has a method of an object do something before its first call."""
+def before_each(what, name, before):
+    """Has a method of an object do something before each call."""
+    function = getattr(what, name)
 
-    def __init__(self, what, name, before):
-        self.before = before
-        function = getattr(what, name)
+    def call(*args, **options):
+        before()
+        return function(*args, **options)
+    setattr(what, name, call)
 
-        def call(*args, **options):
-            before, self.before = self.before, None
-            if before:
-                before()
-            return function(*args, **options)
-        setattr(what, name, call)
+
+def before_once(what, name, before):
+    """Has it do that before its first call."""
+    left_to_do = [before]
+    before_each(what, name, lambda: left_to_do and left_to_do.pop()())
 
 
 def interrupted():
@@ -429,7 +446,7 @@ def interrupted():
         return await asyncio.gather(*[session.lease(f'job {i}').aacquire() for i in range(2)])
     session.lease('job', 3).acquire().release()
     signal.signal(signal.SIGUSR1, ask)
-    Once(session._lines, 'request', lambda: signal.raise_signal(signal.SIGUSR1))
+    before_once(session._lines, 'request', lambda: signal.raise_signal(signal.SIGUSR1))
     for lease in loop.run_until_complete(both()):
         loop.run_until_complete(lease.arelease())
     assert 'blocking call' in str(errors[0]), errors
@@ -438,7 +455,7 @@ def interrupted():
     doze, _lines.DOZE = _lines.DOZE, 600.0
     signal.signal(signal.SIGUSR1, signal.default_int_handler)
     tasks = [loop.create_task(session.lease(f'job {i}').aacquire()) for i in range(3)]
-    Once(session, '_grant', lambda: signal.raise_signal(signal.SIGUSR1))
+    before_once(session, '_grant', lambda: signal.raise_signal(signal.SIGUSR1))
     raises(KeyboardInterrupt, loop.run_until_complete, asyncio.wait(tasks))
     outcomes = loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
     assert sum(isinstance(outcome, (InterruptedError, KeyboardInterrupt)) for outcome in outcomes) == 1, outcomes
@@ -452,7 +469,7 @@ def interrupted():
     line = session._lines.lines[0]
     lend, lent = line.lend, []
     line.lend = lambda *what: lent.append((lend(*what), line.back_at(), line.limit)) or lent[0][0]
-    Once(line, 'arrived', lambda: signal.raise_signal(signal.SIGUSR1))
+    before_once(line, 'arrived', lambda: signal.raise_signal(signal.SIGUSR1))
     task = loop.create_task(lease.arelease())
     raises(KeyboardInterrupt, loop.run_until_complete, task)
     assert lent[0][0] and lent[0][1] == lent[0][2], lent
@@ -497,23 +514,19 @@ def late():
 
 
 def again():
-    """A lock that is undone anew while another one was waited for."""
+    """A lock that is given up anew while another one was waited for."""
     async def steps():
-        want = session.lease_all(['a', 'b'])._want()
-        undoing = session._undoing
-        undoing.update({key: [] for key in want.keys})
-
-        def end(key):
-            for waiting in undoing.pop(key):
-                session._waits.end(waiting)
-        first, second = want.keys
-        work = Work(session._after_undo(want))
-        end(first)
-        undoing[first] = []
-        end(second)
+        with session.task():
+            want, first, second, third = [session.lease_all(names)._want() for names in (['a', 'b'], ['a'], ['b'], ['a'])]
+        session._leave(first)
+        session._leave(second)
+        work = Work(session._after_others(want))
+        session._left(first)
+        session._leave(third)
+        session._left(second)
         assert not work.is_set
-        end(first)
-        assert work.is_set
+        session._left(third)
+        assert work.is_set and not session._leaving
     run(steps())
 
 

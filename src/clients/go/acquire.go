@@ -325,7 +325,7 @@ func (a *answer) tokens() []string {
 // A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a turn
 // was.  Then it asks for just that; and if it is given up, that is undone.
 func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error) {
-	for limit := (time.Time{}); ; {
+	for limit, late := (time.Time{}), 0; ; {
 		if err := s.gaveUp(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -336,9 +336,10 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		never := got != nil && got.token == ""
 		last := never || w.left() <= 0
 		var a answer
+		var tokens []string
 		if got != nil && !never {
 			if a = s.confirm(ctx, w, got); a.err == nil {
-				return s.grant(w, []string{got.token}, a.sent), nil, nil
+				tokens = []string{got.token}
 			}
 		} else {
 			var underWay *request
@@ -350,12 +351,24 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 				w.inDoubt = w.inDoubt || inDoubt
 				return nil, underWay, a.err
 			}
-			if tokens := a.tokens(); tokens != nil {
-				return s.grant(w, tokens, a.sent), nil, nil
-			}
+			tokens = a.tokens()
 			if a.err != nil && !a.doubt {
 				w.placed = hadPlace
 			}
+		}
+		if tokens != nil && time.Now().Before(a.sent.Add(w.ttl-marginOf(w.ttl))) {
+			return s.grant(w, tokens, a.sent), nil, nil
+		}
+		if tokens != nil {
+			// What the work could not begin with is given back; once, it is asked for again.
+			s.mu.Lock()
+			w.got, got = nil, nil
+			s.mu.Unlock()
+			late++
+			for i, name := range w.names {
+				s.ask(ctx, releaseKind, name, tokens[i])
+			}
+			a = answer{err: failure(ErrUnreachable, nil, "the grant of %q was heard of too late", w.label), doubt: true}
 		}
 		s.mu.Lock()
 		raised := w.inDoubt || w.got != got // meanwhile
@@ -377,7 +390,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			if a.doubt && limit.IsZero() {
 				limit = time.Now().Add(doubtWithin)
 			}
-			if last && !time.Now().Before(limit) {
+			if late > 1 || last && !time.Now().Before(limit) {
 				return nil, nil, a.err
 			}
 			rest := retryAfter

@@ -197,6 +197,7 @@ func (s *Session) Close() error {
 	var releases sync.WaitGroup
 	for h := range s.holds {
 		if release := h.release; release != nil {
+			h.stop(ErrClosed)
 			releases.Add(1)
 			go func() {
 				defer releases.Done()

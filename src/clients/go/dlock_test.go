@@ -325,12 +325,32 @@ func TestErrorOfOne(t *testing.T) {
 	}
 }
 
-// An extension that is elsewhere now is looked for again, and that is no error of one.
+// An error with the field that drivers have for the server's function that has raised it.
+type routineError struct {
+	stateError
+	Routine string
+}
+
+// A server that grants nothing is not another one, though that has the code of a changed plan.
+func TestGrantsNothing(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	for i := 0; i < 2; i++ {
+		c := acquire(s, session, context.Background(), []string{"a"})
+		s.next("acquire_each", "a").answer <- routineError{"0A000", "dlock_sql_acquire_each"}
+		expect(t, (<-c[0]).err, routineError{"0A000", "dlock_sql_acquire_each"})
+	}
+	if clients := s.clients.Load(); clients != 1 {
+		t.Error(clients, "connections")
+	}
+}
+
+// An extension that is elsewhere now, or a changed plan, is looked for again, and that is no error of one.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
 	s, session, _ := start(t)
 	session.IdleWithin(time.Hour)
-	for i, code := range []stateError{"42883", "3F000", "0A000"} {
+	for i, code := range []error{stateError("42883"), stateError("3F000"), routineError{"0A000", "RevalidateCachedQuery"}} {
 		c := acquire(s, session, context.Background(), []string{"x", "a", "b"})
 		s.next("acquire_each", "x").answer <- "{NULL}"
 		s.next("acquire_each", "a", "b").answer <- code

@@ -3,6 +3,7 @@ package dlock
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
@@ -59,6 +60,19 @@ func sqlState(err error) string {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
 		return state.SQLState()
+	}
+	return ""
+}
+
+// The server's function that has raised it, for which drivers have a field of this name.
+func routine(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		if fields := reflect.Indirect(reflect.ValueOf(state)); fields.Kind() == reflect.Struct {
+			if field := fields.FieldByName("Routine"); field.IsValid() {
+				return field.String()
+			}
+		}
 	}
 	return ""
 }

@@ -56,11 +56,13 @@ type Transactor interface {
 	Transact(ctx context.Context, run func(ctx context.Context, enter, leave func(Execer) error) error) error
 }
 
+func marginOf(ttl time.Duration) time.Duration { return shorter(ttl/6, stopBefore) }
+
 // Keep what was granted by a request that was sent then; the mutex is held.
 func (h *hold) begin(ttl time.Duration, sent time.Time) {
 	s := h.s
 	h.ttl = ttl
-	h.every, h.margin = shorter(ttl/6, renewEvery), shorter(ttl/6, stopBefore)
+	h.every, h.margin = shorter(ttl/6, renewEvery), marginOf(ttl)
 	h.cancels = map[*context.CancelFunc]bool{}
 	h.deadline, h.renewAt = sent.Add(ttl), sent.Add(h.every)
 	s.holds[h] = true

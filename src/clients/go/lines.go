@@ -274,7 +274,7 @@ func (c *line) ask(batch []*request) {
 	case left:
 	case err != nil:
 		// Perhaps the extension has been created anew, or elsewhere, or there is a pooler.
-		if isOutage(err) || sent.IsZero() || hasPrefix(sqlState(err), "42883", "3F000", "0A000", "26000", "42P05") {
+		if isOutage(err) || sent.IsZero() || hasPrefix(sqlState(err), "42883", "3F000", "26000", "42P05") || routine(err) == "RevalidateCachedQuery" {
 			c.drop()
 		}
 		c.failed(batch, err, sent)

@@ -37,7 +37,8 @@ symlink "$top/src/clients/go", "$place/src/example.org/dlock" or die "dlock: $!"
 my $package = 'example.org/dlock' . ($pgx == 5 ? ' example.org/dlock/pgx5' : '');
 is(run_in("$top/src/clients/go", 'test -z "$(gofmt -l .)"'), 0, 'it is formatted');
 is(run_in($top, "go vet $package"), 0, 'go vet finds no fault with it');
-is(run_in($top, 'go test example.org/dlock'), 0, 'what needs no server');
+my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
+is(run_in($top, 'go test' . ' -race' x $nightly . ' example.org/dlock'), 0, 'what needs no server');
 is(run_in($top, "go build -o $place/client test/clients/session.go test/clients/drivers_v$pgx.go"), 0, 'the program of the scenarios compiles');
 SKIP:
 {
@@ -103,7 +104,7 @@ sub test_driver
 	my $prepared = qr/execute \w+: SELECT \S*dlock_acquire_each/;
 
 	# What differs between drivers is asked in these groups; all of them are for a nightly run.
-	if ($driver =~ /^postgres/ && ($ENV{DLOCK_RING} // '') ne 'nightly')
+	if ($driver =~ /^postgres/ && !$nightly)
 	{
 		run_scenarios("go, $driver", $_, $server, $proxy, @agent) foreach qw(server encoding places);
 	}
@@ -117,8 +118,9 @@ sub test_driver
 		run_pooler_scenarios("go, $driver", $server, $proxy, @agent);
 		unlike(slurp_file($server->logfile, $log_end), $prepared, "$driver: not by way of a pooler") if $driver eq 'pgx5';
 		local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
-		run_scenarios("go, $driver", 'again', $server, $proxy, @agent);
+		run_scenarios("go, $driver", $_, $server, $proxy, @agent) foreach qw(again late undo overdue);
 	}
+	run_scenarios("go, $driver", 'turns', $server, $proxy, @agent);
 	run_scenarios("go, $driver", 'last', $server, $proxy, @agent);
 	$proxy->stop;
 	$server->stop('immediate');

@@ -46,7 +46,7 @@ SKIP:
 
 # Each with a server of its own.
 client_program(undef, 'none');
-my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels undone alone taken_over interrupted polls late again deferred anew cut unheard crowd closing destroyed loopless deadlock forked told misuse);
+my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels undone alone together taken_over interrupted polls late again deferred anew cut unheard crowd closing destroyed loopless deadlock forked told misuse);
 beside(
 	(
 		map {
@@ -72,7 +72,7 @@ beside(
 					if ($mode eq 'async')
 					{
 						local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
-						run_scenarios($mode, 'late', $node, $proxy, @agent);
+						run_scenarios($mode, $_, $node, $proxy, @agent) foreach qw(late again overdue);
 					}
 					run_scenarios($mode, 'last', $node, $proxy, @agent);
 					$proxy->stop;

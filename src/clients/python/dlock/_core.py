@@ -27,7 +27,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Coroutine, Generator, Generic, List, Optional, Sequence, Set, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Coroutine, Generator, Generic, List, Optional, Sequence, Set, TypeVar, Union, cast
 
 from ._values import now
 
@@ -100,15 +100,18 @@ class Work(Promise[T]):
         try:
             promise = self._steps.send(None)
         except StopIteration as end:
-            self.set(end.value)
+            self._end(end.value)
         except Exception as error:
-            self.set(None, error)
+            self._end(None, error)
         except BaseException as error:
             # It is meant for this thread, not for those who wait for this work.
             interrupts.append(error)
-            self.set(None, InterruptedError(f'{type(error).__name__} was raised where this was worked on'))
+            self._end(None, InterruptedError(f'{type(error).__name__} was raised where this was worked on'))
         else:
             promise._calls.append(self._step)
+
+    def _end(self, value: Optional[T] = None, error: Optional[BaseException] = None) -> None:
+        self.set(value, error)
 
 
 class Inbox:
@@ -149,6 +152,7 @@ class Core:
         self.loop = asyncio.SelectorEventLoop()
         self.inbox = Inbox(self.loop, self)
         self.unread: List['Line'] = []      # sent over, and read by nobody yet
+        self.program: Optional['Program'] = None    # the loop that takes a first step
         self.holds: Set[Any] = set()        # what has a deadline
         self._ticking: Set[Any] = set()     # what has a tick(), which returns when to call it again
         self._alarm = float('inf')          # the next time
@@ -239,7 +243,7 @@ class Core:
 
 
 _core: Optional[Core] = None
-_local = threading.local()      # the inbox of the loop of this thread
+_local = threading.local()      # the event loop of this thread
 _abandoned: List[Any] = []      # by a fork: not even to be collected, as that would touch what the parent uses
 sessions: 'weakref.WeakSet[Any]' = weakref.WeakSet()
 
@@ -250,6 +254,11 @@ def core() -> Core:
         with lock:
             _core = _core or Core()
     return _core
+
+
+def is_current(it: Core) -> bool:
+    """False in a forked child, for what its parent had."""
+    return it is _core
 
 
 def _forked() -> None:
@@ -286,76 +295,75 @@ async def within(promise: Promise[Any], seconds: float) -> bool:
 # Programs
 # ---------------------------------------------------------------------------
 
-class Errand(Generic[T]):
+class Errand(Work[T]):
     """Work that a program waits for.  If it does so no longer, a result is undone, if there is one; and give_up() is to end the
-    work soon.  Who waits can be told something else before, by the outcome."""
+    work soon.  Who waits can be told something else before, by set()."""
+
+    __slots__ = ('core', '_undo', '_give_up')
 
     def __init__(self, steps: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None,
-                 give_up: Optional[Callable[[], Any]] = None, outcome: Optional[Promise[T]] = None) -> None:
+                 give_up: Optional[Callable[[], Any]] = None) -> None:
+        Promise.__init__(self)
         try:
             self.core = core()
         except RuntimeError:
             steps.close()       # there are no threads to be had
             raise
-        self.outcome: Promise[T] = outcome or Promise()
         self._steps = steps
         self._undo = undo
         self._give_up = give_up
 
-    def begin(self, told: Callable[[], Any]) -> None:
-        work = Work(self._steps)
+    def begin(self) -> None:
+        self._step()
 
-        def deliver() -> None:
-            if not self.outcome.is_set:
-                self.outcome.set(work._value, work.error)
-            elif work.error is None and self._undo:
-                self._undo(work.result())
-        self.outcome.then(told)
-        work.then(deliver)
+    def _end(self, value: Optional[T] = None, error: Optional[BaseException] = None) -> None:
+        if not self.is_set:
+            self.set(value, error)
+        elif error is None and self._undo:
+            self._undo(cast(T, value))
 
     def reads(self) -> 'Optional[Line]':
-        """The line that whoever waits is to read now, if there is one."""
+        """The line that the thread that waits is to read now, if there is one."""
         for i, line in enumerate(self.core.unread):
-            if line.lines.shared and not line.lent and not self.outcome.is_set:
+            if line.lines.shared and not self.is_set:
                 return self.core.unread.pop(i)
         return None
-
-    def read_here(self) -> None:
-        """Have the loop of this thread read, under the lock."""
-        line = self.reads()
-        if line and not line.lend(asyncio.get_running_loop(), self.read_here):
-            self.core.unread.append(line)
 
     def abandon(self, line: 'Optional[Line]' = None) -> None:
         """Whoever has waited has gone, perhaps while reading a line."""
         def leave() -> None:
             if line:
                 self.core.unread.append(line)
-            if not self.outcome.is_set:
-                self.outcome.set(None, InterruptedError())
+            if not self.is_set:
+                self.set(None, InterruptedError())
                 if self._give_up:
                     self._give_up()
-            elif self.outcome.error is None and self._undo:
-                self._undo(self.outcome.result())
+            elif self.error is None and self._undo:
+                self._undo(self.result())
         self.core.inbox.put(leave)
 
 
-def run(*what: Any) -> Any:
+def errand_of(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> 'Errand[T]':
+    return what if isinstance(what, Errand) else Errand(what)
+
+
+def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
     """Do an errand, in a thread."""
     # Whatever interrupts a step (a signal handler, __del__, a callback of weakref) would wait for itself.
     if lock._is_owned() or (_core and _core.is_here()):     # type: ignore[attr-defined]
-        what[0].close()
+        (what._steps if isinstance(what, Errand) else what).close()
         raise RuntimeError('a blocking call of dlock has interrupted the library in this thread, and would never end')
-    errand: Errand[Any] = Errand(*what)
+    errand = errand_of(what)
     waiting = threading.Lock()
     waiting.acquire()
+    errand.then(waiting.release)
     line = None
     try:
         if threading.current_thread() is threading.main_thread():
-            errand.core.inbox.put(lambda: errand.begin(waiting.release))
+            errand.core.inbox.put(errand.begin)
         else:
             with errand.core:
-                errand.begin(waiting.release)
+                errand.begin()
                 line = errand.reads()
             while line:
                 line.wait()
@@ -366,68 +374,83 @@ def run(*what: Any) -> Any:
     except BaseException:
         errand.abandon(line)
         raise
-    return errand.outcome.result()
+    return errand.result()
 
 
-def told_here(future: 'asyncio.Future[None]') -> Callable[[], bool]:
-    """A function that ends what awaits this in the loop of this thread; false if that is closed."""
+class Program(Inbox):
+    """The event loop of this thread, which is the program's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop, contextlib.nullcontext())
+        self.ident = threading.get_ident()
+        self.waiting = 0        # how many errands are waited for in it
+
+    def read(self) -> None:
+        """Have it read what has been sent, while something waits in it; under the lock."""
+        unread = core().unread
+        if self.waiting and unread:
+            unread[:] = [line for line in unread if not (line.lines.shared and line.lend(self))]
+
+
+def program() -> Program:
     loop = asyncio.get_running_loop()
-    inbox: Optional[Inbox] = getattr(_local, 'inbox', None)
-    if not inbox or inbox.loop is not loop:
-        inbox = _local.inbox = Inbox(loop, contextlib.nullcontext())
-    put = inbox.put
+    here: Optional[Program] = getattr(_local, 'program', None)
+    if not here or here.loop is not loop:
+        here = _local.program = Program(loop)
+    return here
+
+
+def begun_here(errand: 'Errand[Any]', here: Program, begins: bool = True) -> 'asyncio.Future[None]':
+    """What ends in the loop of this thread when the errand does."""
+    loop = here.loop
+    future = loop.create_future()
 
     def end() -> None:
         # Others are told after this one, even if the loop has been closed.
         if not future.done() and not loop.is_closed():
             future.set_result(None)
 
-    def tell() -> bool:
-        if threading.get_ident() != here:
-            return put(end)
-        end()
-        return not loop.is_closed()
-    here = threading.get_ident()
-    return tell
-
-
-async def run_async(*what: Any) -> Any:
-    errand: Errand[Any] = Errand(*what)
-    future = asyncio.get_running_loop().create_future()
-    told = told_here(future)
-
-    def tell() -> None:
-        if not told():
+    def told() -> None:
+        here.waiting -= 1
+        if threading.get_ident() == here.ident and not loop.is_closed():
+            end()
+        elif not here.put(end):
             errand.abandon()
+    with errand.core:
+        here.waiting += 1
+        errand.then(told)
+        if begins:
+            errand.core.program = here
+            try:
+                errand.begin()
+            finally:
+                errand.core.program = None
+        here.read()
+    return future
+
+
+async def run_async(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
+    errand = errand_of(what)
     try:
-        with errand.core:
-            errand.begin(tell)
-            errand.read_here()
-        await future
+        await begun_here(errand, program())
     except BaseException:       # a cancel, or the end of what awaits it
         errand.abandon()
         raise
-    return errand.outcome.result()
+    return errand.result()
 
 
 async def settle(steps: Coroutine[Any, Any, Any]) -> bool:
     """Do what must not be cancelled; was there a cancel meanwhile?"""
-    cancelled, errand = False, Errand(steps)
-    future = asyncio.get_running_loop().create_future()
-    with errand.core:
-        errand.begin(told_here(future))
-        errand.read_here()
+    cancelled, errand, here = False, Errand(steps), program()
+    future = begun_here(errand, here)
     while True:
         try:
             await future
-            errand.outcome.result()
+            errand.result()
             return cancelled
         except asyncio.CancelledError:
             cancelled = True
-            future = asyncio.get_running_loop().create_future()
-            told = told_here(future)
-            with errand.core:
-                errand.outcome.then(told)
+            future = begun_here(errand, here, False)
 
 
 async def run_to_end(steps: Coroutine[Any, Any, Any]) -> None:

@@ -63,7 +63,7 @@ class Watch:
         return self
 
     def __next__(self) -> Optional[Holder]:
-        seen: List[Optional[Holder]] = run(self._next())
+        seen = run(self._next())
         if not seen:
             raise StopIteration
         return seen[0]
@@ -76,7 +76,7 @@ class Watch:
         return self
 
     async def __anext__(self) -> Optional[Holder]:
-        seen: List[Optional[Holder]] = await run_async(self._next(), None, self._end)
+        seen = await run_async(Errand(self._next(), None, self._end))
         if not seen:
             raise StopAsyncIteration
         return seen[0]
@@ -89,10 +89,10 @@ class Loop:
     _session: 'Session'
 
     def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
-        self._done = Promise()
-        errand = Errand(steps, outcome=self._done)
+        self._done = errand = Errand(steps)
         self._session._closing.add(self)
-        errand.core.inbox.put(lambda: errand.begin(lambda: self._session._closing.discard(self)))
+        errand.then(lambda: self._session._closing.discard(self))
+        errand.core.inbox.put(errand.begin)
 
     async def _stop(self) -> None:
         raise NotImplementedError

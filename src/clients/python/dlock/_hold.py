@@ -8,7 +8,6 @@ their connections, an async block is cancelled, and on_lost is called.
 The fields are changed under the lock of the hold, as what watches the deadlines does without the other one.
 """
 
-import os
 import socket
 import threading
 from contextlib import asynccontextmanager, contextmanager
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, 
 import psycopg
 from psycopg import pq
 
-from ._core import Promise, Work, core, log, run, run_to_end
+from ._core import Promise, Work, core, is_current, log, run, run_to_end
 from ._errors import LeaseError, LeaseLost, ServerUnreachable
 from ._lines import URGENT, Answer, Kind
 from ._values import literal, now
@@ -87,7 +86,6 @@ class Hold:
     def __init__(self, session: 'Session', what: str, ttl: float, sent: float, on_lost: Optional[Callable[[Any], Any]] = None) -> None:
         self._session = session
         self._core = core()
-        self._pid = os.getpid()
         self._what = what
         self._ttl = ttl
         self._every = min(ttl / 6, RENEW_EVERY)
@@ -113,13 +111,13 @@ class Hold:
         """Is the work to end, or has it ended?"""
         if now() >= self._stop_at:
             self._stop()
-        return self._error is not None or self._over or os.getpid() != self._pid
+        return self._error is not None or self._over or not is_current(self._core)
 
     def check(self) -> None:
         """Raise why the work is to end, if it is; and LeaseLost once it has ended."""
         if self.lost:
             raise self._error or LeaseLost(
-                f'{self._what} is over, as the work has ended' if os.getpid() == self._pid else f'{self._what} is that of the parent process')
+                f'{self._what} is over, as the work has ended' if is_current(self._core) else f'{self._what} is that of the parent process')
 
     def remaining(self) -> timedelta:
         """How long it lasts, at least, if no renewal succeeds; the work ends earlier."""
@@ -166,7 +164,7 @@ class Hold:
 
     def _stop(self, error: Optional[LeaseError] = None) -> None:
         """Stop the work, once: for this reason, or if it is late."""
-        if os.getpid() != self._pid:
+        if not is_current(self._core):
             return
         with self._lock:
             # A renewal may have been answered since somebody found it late.
@@ -270,7 +268,7 @@ class Lease(Hold):
         return self._ending
 
     async def _until_released(self) -> None:
-        if os.getpid() != self._pid:
+        if not is_current(self._core):
             self.check()
         await self._released()
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Se
 import psycopg
 from psycopg import errors, pq
 
-from ._core import DOZE, Promise, core
+from ._core import DOZE, Program, Promise, core
 from ._errors import LeaseError, ServerUnreachable, ServerUnsupported
 from ._values import array, now
 
@@ -133,7 +133,8 @@ class Line:
         self.limit = math.inf                   # when there has to be an answer; or when an unused connection is closed
         self.result: Any = None                 # the first error, or else the first one
         self.watched = False                    # by the loop of the core
-        self.lent: Optional[asyncio.AbstractEventLoop] = None   # the loop of a program that watches the selector
+        self.reader: Optional[Program] = None   # its loop has an eye on the selector, so it can be
+        self.lent = False                       # told to read
         self.writing = False                    # not all has been sent
 
     def take(self, batch: List[Request]) -> None:
@@ -213,24 +214,35 @@ class Line:
         except (OSError, ValueError):
             pass        # this thread has come so late that the core has hung up
 
-    def lend(self, loop: asyncio.AbstractEventLoop, then: Callable[[], Any]) -> bool:
+    def lend(self, here: Program) -> bool:
         """Have a program's loop read, in its thread; unless it cannot.  If it does not come to that, the core does."""
-        selector = self.selector
+        if self.reader is not here:
+            if self.reader and not self.reader.loop.is_closed():
+                return False
+            selector = self.selector
 
-        def heard() -> None:
-            loop.remove_reader(fd)
-            with self.core:
-                if self.lent and self.selector is selector:
-                    self.lent = None
-                    if not self.watched:
-                        self.arrived()
-                then()
-        try:
-            fd = selector.fileno()      # type: ignore[attr-defined]
-            loop.add_reader(fd, heard)
-        except (AttributeError, NotImplementedError):
-            return False
-        self.lent = loop
+            def heard() -> None:
+                with self.core:
+                    if self.reader is here and self.selector is selector:
+                        if self.lent:
+                            if not self.watched:
+                                self.lines.gathers = here
+                                try:
+                                    self.arrived()
+                                finally:
+                                    here.loop.call_soon(self.lines.gathered, here)
+                            self.lent = False
+                            here.read()
+                        else:       # somebody else reads now
+                            self.reader = None
+                            here.loop.remove_reader(fd)
+            try:
+                fd = selector.fileno()      # type: ignore[attr-defined]
+                here.loop.add_reader(fd, heard)
+            except (AttributeError, NotImplementedError):
+                return False
+            self.reader = here
+        self.lent = True
         self.core.arm(self.back_at(), self)
         return True
 
@@ -241,7 +253,7 @@ class Line:
     def watch(self) -> None:
         """Have the loop of the core read."""
         if self.conn and self.batch and not self.watched:
-            self.watched = True
+            self.watched, self.lent = True, False
             self.core.loop.add_reader(self.fd, self.heard)
         self.core.arm(self.limit, self)
         if self.conn and self.writing:
@@ -388,20 +400,15 @@ class Line:
 
     def give_back(self) -> None:
         """Close the selector, which must not be in use."""
-        selector, loop = self.selector, self.lent
+        selector, reader = self.selector, self.reader
+        self.reader, self.lent = None, False
 
         def close() -> None:
-            if loop:
-                loop.remove_reader(selector.fileno())       # type: ignore[attr-defined]
+            if reader and not reader.loop.is_closed():
+                reader.loop.remove_reader(selector.fileno())        # type: ignore[attr-defined]
             selector.close()
-        try:
-            if loop:
-                self.lent = None
-                loop.call_soon_threadsafe(close)
-                return
-        except RuntimeError:
-            loop = None     # it is closed
-        close()
+        if not reader or not reader.put(close):
+            close()
 
     def hang_up(self) -> None:
         """By whoever reads, if it is busy."""
@@ -424,25 +431,31 @@ class Lines:
         self.queues: Tuple[Dict[Hashable, List[Request]], Dict[Hashable, List[Request]]] = ({}, {})     # by rank
         self.server: Optional[Server] = None
         self.closed = False
+        self.gathers: Optional[Program] = None      # the loop whose tasks have been answered, and are to ask again
 
     def within(self, kind: Kind) -> float:
         return min(self.urgent_within, URGENT_WITHIN) if kind.rank == URGENT else kind.within
-
-    def command(self, kind: Kind) -> bytes:
-        assert self.server
-        return kind.text.replace('{}', self.server.schema).encode()
 
     def request(self, kind: Kind, row: Row, until: float = math.inf) -> Request:
         """It fails at "until" if it has not been sent."""
         request = Request(kind, row, min(until, now() + ANSWER_WITHIN))
         self.queues[kind.rank].setdefault(kind if kind.many else request, []).append(request)
-        self.pump()
+        if self.gathers is None or self.gathers is not core().program:
+            self.pump()
         if request.queued:
             core().arm(request.until, self)
         return request
 
     async def ask(self, kind: Kind, row: Row, until: float = math.inf) -> Answer:
         return await self.request(kind, row, until)
+
+    def gathered(self, here: Program) -> None:
+        """What this loop was told has come to all who waited, so what they ask for next goes together."""
+        with core():
+            if self.gathers is here:
+                self.gathers = None
+                self.pump()
+                here.read()
 
     def tick(self) -> float:
         """Let what has been queued for too long fail."""

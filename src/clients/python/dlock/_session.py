@@ -9,11 +9,11 @@ import socket
 import threading
 import uuid
 from contextlib import contextmanager
-from typing import Any, Callable, Collection, Coroutine, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import psycopg
 
-from ._core import Promise, Work, core, ended, log, run, run_async, run_to_end, sessions, settle, task_of, within
+from ._core import Errand, Promise, Work, core, ended, log, run, run_async, run_to_end, sessions, settle, task_of, within
 from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
 from ._hold import RELEASE, RENEW, Hold, Lease, margin, present
@@ -29,12 +29,6 @@ RETRY = 0.2
 
 # A name, and an owner.
 Key = Tuple[str, str]
-
-
-@functools.lru_cache()
-def acquire_each(*options: Optional[str]) -> Kind:
-    return Kind("""SELECT {}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4,
-        permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)""", True, shared=options)
 
 
 def alone(function: str, more: str = '') -> Kind:
@@ -72,8 +66,22 @@ class Options(NamedTuple):
     reentry: str
     lock_delay: str
     min_hold: str
-    payload: Optional[str]
-    on_lost: Optional[Callable[[Lease], Any]]
+
+
+# What programs ask for, again and again.
+@functools.lru_cache()
+def options_of(ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int], reentry: str, lock_delay: Span, min_hold: Span) -> Options:
+    return Options(
+        seconds(ttl, 'ttl', 1e-6), math.inf if wait is None or wait == math.inf else seconds(wait, 'wait'), text(mode, 'mode'),
+        None if permits is None else str(int(permits)), text(reentry, 'reentry'), interval(seconds(lock_delay, 'lock_delay')),
+        interval(seconds(min_hold, 'min_hold')))
+
+
+@functools.lru_cache()
+def acquire_each(o: Options, keep: float, reentry: str) -> Kind:
+    return Kind("""SELECT {}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4,
+        permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)""",
+                True, shared=(interval(o.ttl), o.mode, o.permits, reentry, o.lock_delay, o.min_hold, interval(keep)))
 
 
 class Want:
@@ -86,38 +94,38 @@ class Want:
     until: float
     on_lost: Optional[Callable[[Lease], Any]]
     place: Key
-    gone: bool              # nobody waits for it any more
-    in_doubt: bool          # it may have been granted what it has not heard of
-    polls: bool             # it has no place, and has waited before
-    late: int               # how often it has heard of a grant too late
 
-    def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
+    errand: 'Optional[Errand[Lease]]' = None    # of whoever waits
+    end: Optional[Promise[None]] = None         # for close(), which waits for it
+    gone = False            # nobody waits for it any more
+    got: Optional[Tuple[Optional[str], float]] = None   # a turn: its token, or None if there will never be one
+    go: Optional[Promise[None]] = None          # ends the wait for it
+    asked: Optional[Request] = None
+    in_doubt = False        # it may have been granted what it has not heard of
+    polls = False           # it has no place, and has waited before
+    late = 0                # how often it has heard of a grant too late
+
+    def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options, payload: Optional[str],
+                 on_lost: Optional[Callable[[Lease], Any]]) -> None:
         self.kind = kind                # lock, all or path
         self.names = names
         self.label = ', '.join(names)
         self.task = task or task_of.get() or session._new_task()
-        self.owner = f'{session.client}#{self.task}'
+        self.owner = owner = f'{session.client}#{self.task}'
         self.options = options
+        self.payload = payload
+        self.on_lost = on_lost
         self.ttl = options.ttl
-        self.on_lost = options.on_lost
         self.until = now() + options.wait
         self.patient = options.wait > 0
-        self.keys = [(name, self.owner) for name in names]
+        self.keys = [(name, owner) for name in names]
         self.place = self.keys[0]
-        self.outcome: Promise[Lease] = Promise()    # for whoever waits
-        self.gone = False
-        self.got: Optional[Tuple[Optional[str], float]] = None      # a turn: its token, or None if there will never be one
-        self.go: Optional[Promise[None]] = None     # ends the wait for it
-        self.asked: Optional[Request] = None
-        self.in_doubt = False
-        self.polls = False
-        self.late = 0
 
     def ask(self, lines: Lines, keep: float, reentry: str) -> Request:
         o = self.options
-        if self.kind == 'lock' and o.payload is None:
-            return lines.request(acquire_each(interval(o.ttl), o.mode, o.permits, reentry, o.lock_delay, o.min_hold, interval(keep)), self.place)
-        row = [array(self.names) if self.kind == 'all' else self.names[0], self.owner, interval(o.ttl), o.mode, reentry, o.lock_delay, o.min_hold, o.payload]
+        if self.kind == 'lock' and self.payload is None:
+            return lines.request(acquire_each(o, keep, reentry), self.place)
+        row = [array(self.names) if self.kind == 'all' else self.names[0], self.owner, interval(o.ttl), o.mode, reentry, o.lock_delay, o.min_hold, self.payload]
         if self.kind == 'lock':
             return lines.request(ALONE, [*row, o.permits, interval(keep)])
         return lines.request(PATH if self.kind == 'path' else ALL, row)
@@ -126,9 +134,9 @@ class Want:
 class Block:
     """A request for a lease: held in a block of "with" or "async with", or acquired for the caller to release it."""
 
-    def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
+    def __init__(self, session: 'Session', *request: Any) -> None:
         self._session = session
-        self._request = kind, names, task, options
+        self._request = request
         self._entered = False
         self._cancelled = False     # by us
         self._left = False
@@ -136,18 +144,17 @@ class Block:
     def _want(self) -> Want:
         return Want(self._session, *self._request)
 
-    def _acquiring(self) -> Tuple[Coroutine[Any, Any, Lease], Callable[[Lease], Any], Callable[[], Any], Promise[Lease]]:
+    def _errand(self) -> Errand[Lease]:
         want = self._want()
-        return self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want), want.outcome
+        want.errand = Errand(self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want))
+        return want.errand
 
     def acquire(self) -> Lease:
         """To be released by the caller."""
-        lease: Lease = run(*self._acquiring())
-        return lease
+        return run(self._errand())
 
     async def aacquire(self) -> Lease:
-        lease: Lease = await run_async(*self._acquiring())
-        return lease
+        return await run_async(self._errand())
 
     def _enter(self) -> None:
         if self._entered:
@@ -184,9 +191,10 @@ class Block:
                 self._cancelled = True
                 work.cancel()
         with lease._lock:
-            if not lease.lost:
+            late = lease.lost
+            if not late:
                 lease._on_stop(lambda: loop.call_soon_threadsafe(interrupt))
-        if lease.lost:
+        if late:
             await lease.arelease()
         return self._begin(lease)
 
@@ -224,8 +232,8 @@ class Session:
         self._holds: Set[Hold] = set()              # to be renewed
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
         self._wanted: Dict[Key, int] = {}           # the same of requests
-        self._wants: Dict[Want, Promise[None]] = {} # requests, and their ends
-        self._undoing: Dict[Key, List[Want]] = {}   # what is being undone, and the requests that wait for its end
+        self._wants: Set[Want] = set()              # requests
+        self._leaving: Dict[Key, List[Want]] = {}   # those of them that are given up, or being undone
         self._releasing: Set[Lease] = set()
         self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
@@ -284,12 +292,10 @@ class Session:
 
     def once(self, name: str, every: Span) -> Optional[int]:
         """The token, if this is the first call in this time slot; or None."""
-        token: Optional[int] = run(self._once(name, every))
-        return token
+        return run(self._once(name, every))
 
     async def aonce(self, name: str, every: Span) -> Optional[int]:
-        token: Optional[int] = await run_async(self._once(name, every))
-        return token
+        return await run_async(self._once(name, every))
 
     def elect(self, name: str, *, gained: Optional[Callable[[Lease], Any]] = None,
               lost: Optional[Callable[[Lease, Optional[LeaseError]], Any]] = None, **options: Any) -> Election:
@@ -325,15 +331,15 @@ class Session:
 
     def _block(self, kind: str, names: List[str], task: Optional[str], ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int],
                reentry: str, lock_delay: Span, min_hold: Span, payload: Any, on_lost: Optional[Callable[[Lease], Any]]) -> Block:
-        options = Options(
-            seconds(ttl, 'ttl', 1e-6), math.inf if wait is None or wait == math.inf else seconds(wait, 'wait'), text(mode, 'mode'),
-            None if permits is None else str(int(permits)), text(reentry, 'reentry'), interval(seconds(lock_delay, 'lock_delay')),
-            interval(seconds(min_hold, 'min_hold')), None if payload is None else json.dumps(payload), on_lost)
-        return Block(self, kind, [text(name, 'name') for name in names], None if task is None else text(str(task), 'task'), options)
+        options = options_of(ttl, wait, mode, permits, reentry, lock_delay, min_hold)
+        return Block(self, kind, [text(name, 'name') for name in names], None if task is None else text(str(task), 'task'), options,
+                     None if payload is None else json.dumps(payload), on_lost)
 
     def _give_up(self, want: Want) -> None:
         """Nobody waits for it any more.  What is granted all the same is for the caller of _acquire() to release."""
         want.gone = True
+        if want in self._wants:
+            self._leave(want)
         if want.asked and want.place not in self._waits.places:
             want.asked.withdraw()
         self._waits.end(want)
@@ -344,9 +350,11 @@ class Session:
 
     async def _acquire(self, want: Want) -> Lease:
         self._check()
-        end = self._wants[want] = Promise()
+        self._wants.add(want)
+        undo: Optional[Work[None]] = None
         try:
-            await self._after_undo(want)
+            if self._leaving:
+                await self._after_others(want)
             for key in want.keys:
                 count(self._wanted, key, 1)
             try:
@@ -354,6 +362,7 @@ class Session:
             except BaseException as error:
                 expected = isinstance(error, Exception)
                 if (want.in_doubt or not expected) and self._is_alone(want):
+                    self._leave(want)
                     undo = Work(self._undo(want.keys))
                     if expected:        # others are for this thread, so they are raised now
                         await undo
@@ -365,8 +374,10 @@ class Session:
                 if want.got and want.got[0]:
                     self._decline(want.names[0], want.got[0])
         finally:
-            del self._wants[want]
-            end.set()
+            if undo:
+                undo.then(lambda: self._left(want))
+            else:
+                self._left(want)
 
     async def _ask(self, want: Want) -> Lease:
         """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
@@ -462,22 +473,37 @@ class Session:
                 except Exception:
                     await core().sleep(0.1)
         until = now() + DOUBT_WITHIN
-        for key in keys:
-            self._undoing.setdefault(key, [])
         await within(Work(end()), DOUBT_WITHIN)
-        for key in keys:
-            for want in self._undoing.pop(key, []):
-                self._waits.end(want)
 
-    async def _after_undo(self, want: Want) -> None:
-        """Wait until nothing is being undone that it might be granted, or it is given up."""
+    def _leave(self, want: Want) -> None:
+        """Nobody waits for it any more, or it is being undone: what it may have been granted is in the way of its task's next request."""
+        want.end = want.end or Promise()
+        for key in want.keys:
+            leaving = self._leaving.setdefault(key, [])
+            if want not in leaving:
+                leaving.append(want)
+
+    def _left(self, want: Want) -> None:
+        self._wants.discard(want)
+        for key in want.keys:
+            leaving = self._leaving.get(key, [])
+            if want in leaving:
+                leaving.remove(want)
+                if not leaving:
+                    del self._leaving[key]
+        if want.end:
+            want.end.set()
+
+    async def _after_others(self, want: Want) -> None:
+        """Wait for the ends of those that leave, or until it is given up."""
         while not want.gone:
-            undone = [key for key in want.keys if key in self._undoing]
-            if not undone:
+            leaving = next((leaving[0] for leaving in map(self._leaving.get, want.keys) if leaving), None)
+            if not leaving or not leaving.end:
                 return
-            want.go = Promise()
-            self._undoing[undone[0]].append(want)
-            await want.go
+            go: Promise[None] = Promise()
+            want.go = go
+            leaving.end.then(go.set)
+            await go
         raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
@@ -496,15 +522,17 @@ class Session:
 
     async def _close(self) -> None:
         self._closed = True
-        ends = [Work(what._stop()) for what in list(self._closing)]     # they give up what they wait for by themselves
+        ends: List[Promise[None]] = [Work(what._stop()) for what in list(self._closing)]    # they give up what they wait for by themselves
         places = list(self._waits.places)
-        wants = list(self._wants.items())
-        for want, _ in wants:
-            want.outcome.set(None, SessionClosed())
+        for want in list(self._wants):
+            want.end = want.end or Promise()
+            ends.append(want.end)
+            if want.errand:
+                want.errand.set(None, SessionClosed())
             self._give_up(want)
         for watch in list(self._looking):
             watch._end()
-        await ended([*ends, *[end for _, end in wants]])
+        await ended(ends)
         for lease in [hold for hold in self._holds if isinstance(hold, Lease)]:
             lease._stop(SessionClosed())
             lease._released()

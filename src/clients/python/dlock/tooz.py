@@ -52,10 +52,11 @@ def soon(work: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
 
         def told() -> None:
             try:
-                future.set_result(errand.outcome.result())
+                future.set_result(errand.result())
             except Exception as error:
                 future.set_exception(error)
-        errand.core.inbox.put(lambda: errand.begin(told))
+        errand.then(told)
+        errand.core.inbox.put(errand.begin)
         return coordination.CoordinatorResult(future, translated)
     return submit
 
