@@ -25,23 +25,14 @@ my $place = "$PostgreSQL::Test::Utils::tmp_check/plain_clients";
 my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
 
 make_path("$place/go/src/example.org", "$place/c", "$place/java");
-DLockNode::prepare("$place/node", 'kysely@0.27');
 client_program(undef, 'none');
-my @parts = (node => sub { test_client('node', [qw(server places pooler)], 'node', "$top/test/clients/session.js") });
-@parts = map { all_of(@$_) } [ 'node', 'node', "$top/test/clients/session.js" ], python(), go(), c(), java() if $nightly;
-beside(@parts);
+beside(map { my ($name, @agent) = @$_; $name => sub { test_client($name, @agent) } } node(), $nightly ? (python(), go(), c(), java()) : ());
 done_testing();
 
-# With a server of its own, and all groups.
-sub all_of
-{
-	my ($name, @agent) = @_;
-	return $name => sub { test_client($name, [qw(server places pooler proxy faults last)], @agent) };
-}
-
+# With a server of its own.
 sub test_client
 {
-	my ($name, $groups, @agent) = @_;
+	my ($name, @agent) = @_;
 
 	# A driver knows no other way than TCP.
 	my $node = start_plain_node($name =~ s/\W/_/gr, conf => "listen_addresses = '127.0.0.1'");
@@ -50,16 +41,17 @@ sub test_client
 
 	# A scenario makes the database read-only.
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres OWNER TO app', extra_params => [ '-U', (getpwuid $>)[0] ]);
-	foreach my $group (@$groups)
+	run_scenarios($name, $_, $node, $proxy, @agent) foreach qw(server places);
+	run_pooler_scenarios($name, $node, $proxy, @agent);
 	{
-		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)} if $group eq 'proxy';
-		$group eq 'pooler' ? run_pooler_scenarios($name, $node, $proxy, @agent) : run_scenarios($name, $group, $node, $proxy, @agent);
+		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
+		run_scenarios($name, 'proxy', $node, $proxy, @agent) if $nightly;
 	}
-	if (!grep { $_ eq 'faults' } @$groups)
 	{
-		local $ENV{DLOCK_SCENARIO} = 'a restart|a crash';
+		local $ENV{DLOCK_SCENARIO} = $nightly ? '' : 'a restart|a crash';
 		run_scenarios($name, 'faults', $node, $proxy, @agent);
 	}
+	run_scenarios($name, 'last', $node, $proxy, @agent) if $nightly;
 	$proxy->stop;
 	$node->stop('immediate');
 	return;
@@ -68,6 +60,14 @@ sub test_client
 # ---------------------------------------------------------------------------
 # The programs of the scenarios: name and command
 # ---------------------------------------------------------------------------
+
+# A landing is skipped without it.
+sub node
+{
+	return if $nightly && system('node --version >/dev/null 2>&1') != 0;
+	DLockNode::prepare("$place/node", 'kysely@0.27');
+	return [ 'node', 'node', "$top/test/clients/session.js" ];
+}
 
 sub python
 {
