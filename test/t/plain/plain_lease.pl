@@ -65,6 +65,7 @@ is(sql("SELECT dlock_acquire('r', 'x', '2 h', reentry => 'count'), dlock_acquire
 is(sql("SELECT holds, ttl, payload, remaining > '1 h' FROM dlock_leases WHERE name = 'r'"), '2|02:00:00|{}|t', 'counted, extended, with the payload of the last call');
 is(sql("SELECT dlock_release('r', 'x'), dlock_check('r', $token), dlock_release('r', 'x'), dlock_check('r', $token)"), 't|t|t|f', 'released as often');
 is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared') > 0"), 't', 'shared');
+is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared')"), '', 'and refused to the owner then');
 is(sqlstate("SELECT dlock_acquire('r', 'x', '1 h', reentry => 'return')"), '55000', 'a mode that the lease does not cover');
 is(sqlstate("SELECT dlock_acquire('r', 'x', '1 h', wait => '1 h')"), '40P01', 'a wait for oneself');
 

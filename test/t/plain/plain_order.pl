@@ -157,6 +157,15 @@ ok(is_blocked($s[1]), 'the last permit: waits');
 $s[0]->query_safe('COMMIT');
 is($s[1]->answer, '', 'the last permit: refused');
 
+# What a transaction has acquired and released is free when it ends.
+sql("SELECT dlock_acquire('again', 'a', '1 h', mode => 'shared'), dlock_acquire('again', 'b', '1 h', mode => 'shared')");
+sql("SELECT dlock_release('again', 'a'), dlock_release('again', 'b')");
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('again', 'a', '1 h')");
+$s[1]->ask("SELECT dlock_acquire('again', 'b', '1 h')");
+ok(is_blocked($s[1]), 'a lock that is being acquired: waits');
+$s[0]->query_safe("SELECT dlock_release('again', 'a'); COMMIT");
+isnt($s[1]->answer, '', 'a lock that is free again: granted');
+
 # What is renewed but not committed is not taken for expired.
 $token = sql("SELECT dlock_acquire('renewed', 'a', '1 h', mode => 'shared'), dlock_acquire('renewed', 'b', '1 h', mode => 'shared')") =~ s/.*\|//r;
 sql("SELECT dlock_release('renewed', 'a')");
