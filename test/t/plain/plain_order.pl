@@ -241,6 +241,12 @@ $s[3]->query_safe('ROLLBACK');
 $s[0]->query_safe('ROLLBACK');
 is(sql("SELECT dlock_acquire('stuck', 'b', '1 h') > 0"), 't', 'and gets the lock after it');
 
+# Nor does one that has moved tokens on hold up others that do.
+my $move = "SELECT dlock_bump_epoch('test', last_value + 1000000000) > 0 FROM _dlock_token_seq";
+$s[0]->query_safe("BEGIN; $move");
+is(sql("SET lock_timeout = '10 s'; $move"), 't', 'tokens are moved on beside an open transaction');
+$s[0]->query_safe('ROLLBACK');
+
 $_->quit foreach @s;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
 done_testing();
