@@ -214,11 +214,13 @@ END $$;
 CREATE FUNCTION _dlock.sweep() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     block int8 := floor(random() * pg_relation_size('_dlock.lease') / current_setting('block_size')::int8);
+    l _dlock.lease;
 BEGIN
-    DELETE FROM _dlock.lease x WHERE x.ctid = ANY (ARRAY(SELECT l.ctid FROM _dlock.lease l
-         WHERE l.ctid >= format('(%s,0)', block)::tid AND l.ctid < format('(%s,0)', block + 1)::tid AND l.free_at < _dlock.clock() - interval '1 h'
-           AND (l.slot > 1 OR NOT EXISTS (SELECT FROM _dlock.lease o WHERE o.name = l.name AND o.slot > 1))
-           AND current_setting('transaction_isolation') = 'read committed' FOR UPDATE SKIP LOCKED));
+    -- Row by row: for one DELETE the planner has scanned the whole table.
+    FOR l IN SELECT * FROM _dlock.lease x WHERE x.ctid >= format('(%s,0)', block)::tid AND x.ctid < format('(%s,0)', block + 1)::tid
+               AND x.free_at < _dlock.clock() - interval '1 h' AND current_setting('transaction_isolation') = 'read committed' FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM _dlock.lease x WHERE x.name = l.name AND x.slot = l.slot AND (l.slot > 1 OR NOT EXISTS (SELECT FROM _dlock.lease o WHERE o.name = l.name AND o.slot > 1));
+    END LOOP;
 END $$;
 
 -- Grant a lease, or enter one again; NULL if it is refused.  Then the request has a place, if it is to keep one.

@@ -54,7 +54,7 @@ selected_need_dlock() {
 	for variant in "${variants[@]}"; do
 		read -r _ _ _ _ script _ <<<"$variant"
 		case $script in
-		pair_sql_* | pair_limit | pair_noop | pair_advisory | noop_* | hot_advisory | hot_row) ;;
+		pair_sql_* | pair_plain | pair_limit | pair_noop | pair_advisory | noop_* | hot_advisory | hot_row) ;;
 		*peer*@dlock) return 0 ;;
 		tasks@dlock.* | clients@*session.* | clients@*connection.*) return 0 ;;
 		*peer*@* | tasks@* | clients@*) ;;

@@ -35,6 +35,7 @@ advance('40 min');
 is(sql("SELECT dlock_check('a', $token), dlock_renew('a', 'y'), dlock_renew('a', 'x'), dlock_renew_token('a', $token + 1)"), 't|f|t|f', 'renewed by its owner');
 advance('40 min');
 is(sql("SELECT dlock_check('a', $token), dlock_renew_token('a', $token, '10 min')"), 't|t', 'held, and made shorter');
+is(sql('SELECT ttl FROM dlock_leases'), '00:10:00', 'for good');
 advance('11 min');
 is(sql("SELECT dlock_check('a', $token), dlock_renew('a', 'x'), dlock_renew_token('a', $token), dlock_release('a', 'x'), (SELECT count(*) FROM dlock_leases)"),
 	'f|f|f|f|0', 'over at its deadline, and not revived');
@@ -61,20 +62,34 @@ advance('2 h');
 $token = sql("SELECT dlock_acquire('r', 'x', '1 h', reentry => 'count')");
 is(sql("SELECT dlock_acquire('r', 'x', '2 h', reentry => 'count'), dlock_acquire('r', 'x', '1 s', reentry => 'return', payload => '{}'), dlock_acquire('r', 'y', '1 h', reentry => 'return')"),
 	"$token|$token|", 're-entered with its token');
-is(sql("SELECT holds, ttl, payload FROM dlock_leases WHERE name = 'r'"), '2|02:00:00|{}', 'counted, extended, with the payload of the last call');
+is(sql("SELECT holds, ttl, payload, remaining > '1 h' FROM dlock_leases WHERE name = 'r'"), '2|02:00:00|{}|t', 'counted, extended, with the payload of the last call');
 is(sql("SELECT dlock_release('r', 'x'), dlock_check('r', $token), dlock_release('r', 'x'), dlock_check('r', $token)"), 't|t|t|f', 'released as often');
 is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared') > 0"), 't', 'shared');
+is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared')"), '', 'and refused to the owner then');
 is(sqlstate("SELECT dlock_acquire('r', 'x', '1 h', reentry => 'return')"), '55000', 'a mode that the lease does not cover');
 is(sqlstate("SELECT dlock_acquire('r', 'x', '1 h', wait => '1 h')"), '40P01', 'a wait for oneself');
 
-sql("SELECT dlock_acquire('d', 'x', '1 min', lock_delay => '1 h')");
+$token = sql("SELECT dlock_acquire('d', 'x', '1 min', lock_delay => '1 h')");
+is(sql("SELECT dlock_renew('d', 'x'), token = $token FROM dlock_watch('d', NULL, '0')"), 't|t', 'a renewal keeps the delay; the holder is seen');
 advance('2 min');
 is(sql("SELECT state, dlock_acquire('d', 'y', '1 min') FROM dlock_leases WHERE name = 'd'"), 'closed|', 'closed after an unclean end');
+is(sql("SELECT token FROM dlock_watch('d', $token, '0')"), '', 'and has no holder');
 is(sql("SELECT dlock_release('d', 'y'), dlock_release('d', 'x'), dlock_acquire('d', 'y', '1 min') > 0"), 'f|f|t', 'opened by the release of its owner');
 sql("SELECT dlock_acquire('m', 'x', '1 h', min_hold => '30 min'), dlock_release('m', 'x')");
 is(sql("SELECT dlock_acquire('m', 'y', '1 h'), dlock_acquire('m', 'x', '1 h', reentry => 'return')"), '|', 'not free before its least time');
 advance('31 min');
 is(sql("SELECT dlock_acquire('m', 'y', '1 h') > 0"), 't', 'but after it');
+
+sql("SELECT dlock_acquire('all', 'z', '1 h', reentry => 'count') FROM generate_series(1, 2)");
+is(sql("SELECT dlock_release_all('z'), dlock_acquire('all', 'x', '1 h') > 0, dlock_release('all', 'x')"), '1|t|t', 'all holds end with all leases');
+sql("SELECT dlock_acquire('all', 'x', '1 h', lock_delay => '1 h'), dlock_force_release('all', 'test')");
+is(sql("SELECT state FROM dlock_leases WHERE name = 'all'"), 'closed', 'a release by force is unclean');
+
+# The row of slot 1 is not swept while there are others.
+sql("SELECT dlock_acquire('g', 'a', '1 h', mode => 'shared'), dlock_acquire('g', 'b', '1 day', mode => 'shared')");
+advance('3 h');
+is(sql("SELECT count(_dlock_sweep()) FROM generate_series(1, 100)"), 100, 'swept');
+is(sql("SET statement_timeout = '1 min'; SELECT dlock_acquire('g', 'x', '1 h'), dlock_acquire('g', 'y', '1 h', mode => 'shared') > 0"), '|t', 'and still shared');
 
 # ---------------------------------------------------------------------------
 # Many, and by owner
@@ -99,6 +114,9 @@ $token = sql("SELECT dlock_acquire('t', 'x', '1 h')");
 cmp_ok($token, '>=', (time - 1_767_225_600 - 60) << 22, 'tokens begin at the clock');
 sql("SELECT dlock_release('t', 'x'), dlock_bump_epoch('test', $token + 2 * 60 * 4194304)");
 cmp_ok(sql("SELECT dlock_acquire('t', 'x', '1 h')"), '>', $token + 2 * 60 * 4194304, 'and are moved on');
+my $moved = sql("SELECT token FROM dlock_leases WHERE name = 't'");
+sql("SELECT setval('_dlock_token_seq', 1), dlock_release('t', 'x')");
+cmp_ok(sql("SELECT dlock_acquire('t', 'x', '1 h')"), '>', $moved, 'an old sequence does not lead below what the lock has seen');
 sql("SELECT setval('_dlock_token_seq', 1)");
 cmp_ok(sql("SELECT dlock_acquire('t2', 'x', '1 h')"), '>=', (time - 1_767_225_600 - 60) << 22, 'an old sequence, as a dump has it, is not followed');
 advance('1 day');
@@ -119,6 +137,8 @@ $token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
 	is(sqlstate("SELECT dlock_renew_token('role', $token)"), '42501', 'not to renew it, either');
 	is(sql("SELECT dlock_release_each('{role}', '{$token}')"), '{f}', 'one of many: false');
 	is(sqlstate("SELECT dlock_force_release('role', 'x')"), '42501', 'a release by force is not for all');
+	is(sqlstate("SELECT dlock_bump_epoch('x')"), '42501', 'nor is moving tokens on');
+	is(sql("SELECT has_function_privilege('dlock_guard()', 'EXECUTE')"), 'f', 'nor a guard');
 	is(sqlstate('UPDATE _dlock_lease SET free_at = now()'), '42501', 'tables are not open to others');
 	is(sqlstate("SELECT setval('_dlock_token_seq', 1)"), '42501', 'nor are tokens');
 	is(sqlstate("SELECT _dlock_token(9007199254740990)"), '55000', 'which no task can move on');
@@ -126,6 +146,23 @@ $token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
 }
 is(sql("SELECT dlock_release('roles', 'x')"), 'f', 'the owner of the schema is another owner');
 is(sql("SELECT dlock_force_release('roles', 'test'), dlock_force_release('roles', 'test')"), '1|0', 'released by force');
+
+# A member of a role renews and releases its leases, and acquires as the role that it has set.
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	sql('GRANT app TO other');
+}
+sql("SELECT dlock_acquire('role $_', 'y', '1 h') FROM generate_series(1, 2)") foreach 1, 2;
+{
+	local $ENV{PGUSER} = 'other';
+	is(sql("SELECT dlock_renew_token('role', $token), dlock_renew('role', 'x'), dlock_release_all('y'), dlock_release('role', 'x')"), 't|t|2|t', 'a member of the role changes its leases');
+	is(sql("SET ROLE app; SELECT dlock_acquire('role', 'x', '1 h') > 0; SELECT role FROM dlock_leases WHERE name = 'role'"), "t\napp", 'and is the role that it sets');
+	is(sql("SELECT dlock_acquire('role 3', 'x', '1 h') > 0, dlock_release_all('x')"), 't|1', 'its own leases come first');
+}
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	sql('REVOKE app FROM other');
+}
 
 # ---------------------------------------------------------------------------
 # Errors

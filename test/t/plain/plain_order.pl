@@ -89,6 +89,10 @@ is(sql("SELECT dlock_acquire_each('{k,l}', '{d,d}', '1 h', keep => '1 min') IS N
 sql("SELECT dlock_release('k', 'holder')");
 is(sql("SELECT dlock_acquire('k', 'barges', '1 h'), dlock_acquire('k', 'c#2', '1 h', keep => '1 min')"), '|', 'free, and only for the first');
 is(sql("SELECT count(*) FROM dlock_take('d', '0', '1 min')"), 0, 'nor for another client');
+{
+	local $ENV{PGUSER} = 'other';
+	is(sql("SELECT count(*) FROM dlock_take('c', '0', '1 min')"), 0, 'nor for that of another role');
+}
 is(sql("SELECT name, owner, token > 0 FROM dlock_take('c', '0', '1 min')"), 'k|c#1|t', 'which takes it');
 sql("SELECT dlock_release('k', 'c#1')");
 advance('2 min');
@@ -107,6 +111,10 @@ is(sql("SELECT dlock_release('k', 'holder')"), 't', 'released');
 is($s[0]->answer, 'e', 'a client that sleeps takes its place');
 is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h')"), '|', 'a place is given up');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'without keep');
+is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h', wait => '10 ms')"), '|', 'so is one');
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'by a call that has waited');
+is(sql("SELECT dlock_acquire('k', 'g', '1 h', keep => '10 ms')"), '', 'a place that ends soon');
+is(sql("SET statement_timeout = '1 min'; SELECT count(*) FROM dlock_take('g', '1 h', '1 h')"), 0, 'is not slept on for longer');
 sql("SELECT dlock_release('k', 'e')");
 
 # ---------------------------------------------------------------------------
@@ -148,6 +156,15 @@ $s[1]->ask("SELECT dlock_acquire('last', 'b', '1 h', permits => 2)");
 ok(is_blocked($s[1]), 'the last permit: waits');
 $s[0]->query_safe('COMMIT');
 is($s[1]->answer, '', 'the last permit: refused');
+
+# What a transaction has acquired and released is free when it ends.
+sql("SELECT dlock_acquire('again', 'a', '1 h', mode => 'shared'), dlock_acquire('again', 'b', '1 h', mode => 'shared')");
+sql("SELECT dlock_release('again', 'a'), dlock_release('again', 'b')");
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('again', 'a', '1 h')");
+$s[1]->ask("SELECT dlock_acquire('again', 'b', '1 h')");
+ok(is_blocked($s[1]), 'a lock that is being acquired: waits');
+$s[0]->query_safe("SELECT dlock_release('again', 'a'); COMMIT");
+isnt($s[1]->answer, '', 'a lock that is free again: granted');
 
 # What is renewed but not committed is not taken for expired.
 $token = sql("SELECT dlock_acquire('renewed', 'a', '1 h', mode => 'shared'), dlock_acquire('renewed', 'b', '1 h', mode => 'shared')") =~ s/.*\|//r;
@@ -215,9 +232,20 @@ $s[0]->query_safe('COMMIT');
 # One that has been granted and stays open holds up those that want the lock, and not for ever.
 $s[0]->query_safe("BEGIN; SELECT dlock_acquire('stuck', 'a', '1 h')");
 is($s[1]->query_safe("SELECT dlock_acquire('stuck', 'b', '1 h', wait => '50 ms')"), '', 'a wait ends beside an open transaction');
+sql("SELECT dlock_acquire('stuck too', 'a', '1 h')");
+$s[3]->query_safe("BEGIN; SELECT dlock_renew('stuck too', 'a')");
+$s[2]->ask("SELECT dlock_release('stuck too', 'a')");
 is(sqlstate("SELECT dlock_acquire('stuck', 'b', '1 h')"), '55P03', 'a call that does not wait fails then');
+like($s[2]->answer, qr/55P03/, 'and so does a release');
+$s[3]->query_safe('ROLLBACK');
 $s[0]->query_safe('ROLLBACK');
 is(sql("SELECT dlock_acquire('stuck', 'b', '1 h') > 0"), 't', 'and gets the lock after it');
+
+# Nor does one that has moved tokens on hold up others that do.
+my $move = "SELECT dlock_bump_epoch('test', last_value + 1000000000) > 0 FROM _dlock_token_seq";
+$s[0]->query_safe("BEGIN; $move");
+is(sql("SET lock_timeout = '10 s'; $move"), 't', 'tokens are moved on beside an open transaction');
+$s[0]->query_safe('ROLLBACK');
 
 $_->quit foreach @s;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
