@@ -435,16 +435,17 @@ leave(DLockGraph *graph, MemoryContext context)
 /*
  * A circle was found in a copy.  Look again with the partitions of all stuck
  * backends, and of places in the circle, locked.  If it is still there, move requests
- * if that helps ("may_move"); then the search is to be repeated, and the result is
- * true.  Otherwise leave the queue, and describe the circle, in "context".
+ * if that helps, or else leave the queue, and describe the circle, in "context".  The
+ * result says that the search is to be repeated, if that "may_repeat": requests were
+ * moved, or the circle is gone, behind which there may be one of other places.
  */
 static bool
-resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
+resolve(DLockGraph *graph, bool may_repeat, MemoryContext context, char **text)
 {
 	DLockPlaceRef *kept = MemoryContextAlloc(context, graph->nwaiters * sizeof(DLockPlaceRef));
 	int			nkept = 0;
 	DLockPartitionSet set = {{0}};
-	bool		moved = false;
+	bool		repeat = may_repeat;
 
 	for (int i = 0; i < graph->nwaiters; i++)
 	{
@@ -464,15 +465,15 @@ resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
 	dlock_graph_copy(graph, &set);
 	if (find_circle(graph))
 	{
-		moved = may_move && requeue_units(graph);
-		if (!moved)
+		repeat = may_repeat && requeue_units(graph);
+		if (!repeat)
 		{
 			*text = describe_circle(graph, context);
 			leave(graph, context);
 		}
 	}
 	dlock_partition_unlock_set(&set);
-	return moved;
+	return repeat;
 }
 
 /*

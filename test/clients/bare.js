@@ -81,6 +81,8 @@ const tests = {
     await assert.rejects(session.acquire('job', { lockDelay: Infinity }), TypeError);
     await assert.rejects(session.acquire('job', { wait: '-1 s' }), TypeError);
     assert.throws(() => new Session(where, { client: 'a#b' }), TypeError);
+    await assert.rejects(session.acquire('job', { payload: 1n, wait: '1 s' }), TypeError);
+    assert.strictEqual(session._wants.size + session._claims.size + session.waits.places.size, 0);
     await none();
   },
 

@@ -20,8 +20,8 @@ my ($current) = slurp_file("$top/dlock.control") =~ /^default_version = '(.*)'$/
 my ($path, $scripts) = own_scripts();
 my @releases = map { m{dlock--([^/]+)\.sql$} } glob "$top/test/releases/dlock--*.sql";
 
-copy("$top/test/releases/dlock--$_.sql", $scripts) or die "$_: $!" foreach @releases;
 plan(skip_all => 'the scripts of the server cannot be added to') if !-w $scripts;
+copy("$top/test/releases/dlock--$_.sql", $scripts) or die "$_: $!" foreach @releases;
 upgrade($_, $current) foreach @releases;
 upgrade($current, make_next()) if !@releases;
 done_testing();
@@ -51,6 +51,7 @@ COMMENT ON FUNCTION @extschema@.dlock_next(pg_catalog.int4) IS 'its argument';
 REVOKE ALL ON FUNCTION @extschema@.dlock_next(pg_catalog.int4) FROM PUBLIC;
 EOC
 
+	unlink glob "$scripts/dlock--*$next.sql";
 	append_to_file("$scripts/dlock--$next.sql", slurp_file("$scripts/dlock--$current.sql") . $change);
 	append_to_file("$scripts/dlock--$current--$next.sql", $change);
 	return $next;
@@ -69,7 +70,7 @@ sub made
 sub upgrade
 {
 	my ($old, $new) = @_;
-	my $node = init_node($new =~ s/\W/_/gr, path => $path);
+	my $node = init_node($old =~ s/\W/_/gr, path => $path);
 
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE DATABASE fresh');

@@ -410,7 +410,11 @@ class Session {
       this.waits.expect(want);
     }
     want.inDoubt = false;
-    return want.ask(last ? '0' : Waits.KEEP, again);
+    try {
+      return want.ask(last ? '0' : Waits.KEEP, again);
+    } catch (error) {
+      return Promise.reject(error); // its payload is no JSON
+    }
   }
 
   // The lease, if it has been granted, and heard of in time.
