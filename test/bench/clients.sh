@@ -38,7 +38,7 @@ clients_describe() {
 		version=$(clients_run off version "$peer")
 		[[ $versions = *"$version"* ]] || versions+=", $version"
 	done
-	say "  group \"clients\": tasks of one program, runs of $clients_seconds s after half a second; Node $(node --version | tr -d v)$versions"
+	say "  group \"clients\": tasks of one program, runs of $clients_seconds s, after 3 s in Node and Java, which compile what runs, and half a second elsewhere; Node $(node --version | tr -d v)$versions"
 }
 
 # measure_clients ROUND TASKS VARIANT...: a run, a line of runs.tsv.  No server has a connection for
