@@ -360,13 +360,27 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			return s.grant(w, tokens, a.sent), nil, nil
 		}
 		if tokens != nil {
-			// What the work could not begin with is given back; once, it is asked for again.
+			// What the work could not begin with is given back, also if the caller gives up; once, it is asked for again.
+			released := make(chan struct{})
 			s.mu.Lock()
-			w.got, got = nil, nil
+			if w.got == got || w.got.token == tokens[0] { // and not another turn, which may just have come
+				w.got = nil
+			}
+			got = nil
+			s.busy++
 			s.mu.Unlock()
 			late++
-			for i, name := range w.names {
-				s.ask(ctx, releaseKind, name, tokens[i])
+			go func() {
+				defer s.end()
+				for i, name := range w.names {
+					s.lines.ask(answerWithin, releaseKind, name, tokens[i])
+				}
+				close(released)
+			}()
+			select {
+			case <-released:
+			case <-ctx.Done():
+			case <-s.over:
 			}
 			a = answer{err: failure(ErrUnreachable, nil, "the grant of %q was heard of too late", w.label), doubt: true}
 		}

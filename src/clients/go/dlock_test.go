@@ -458,6 +458,35 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// A grant that is heard of too late is given back, though its caller gives up while the release is queued.
+func TestLateGrant(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	ctx, cancel := context.WithCancel(dlock.WithTask(context.Background(), "own"))
+	outer := acquire(s, session, ctx, []string{"a"})
+	s.next("acquire_each", "a").answer <- "{7}"
+	expect(t, (<-outer[0]).err, nil)
+	other := held(s, session, "other")
+	inner := acquire(s, session, ctx, []string{"a"}, dlock.Reenter(), dlock.TTL(time.Microsecond))
+	granting := s.next("acquire_each", "a")
+	go other.Release()
+	releasing := s.next("release_each", "other")
+	acquire(s, session, context.Background(), []string{"b"})
+
+	// Both lines are busy when it asks for the release.
+	goOn := session.Pause()
+	granting.answer <- "{7}"
+	s.next("acquire_each", "b")
+	goOn()
+	for session.Queued() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	expect(t, (<-inner[0]).err, context.Canceled)
+	releasing.answer <- "{t}"
+	s.next("release_each", "a").answer <- "{t}"
+}
+
 // What was granted unheard is found, and ended by its token; what its task asks for meanwhile waits for that, until it is given up.
 func TestUndo(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,12 @@ import "time"
 // IdleWithin sets how long an unused connection stays open.
 func (s *Session) IdleWithin(span time.Duration) { s.lines.idle = span }
 
+// Pause keeps what needs the mutex from going on, until that is called.
+func (s *Session) Pause() (goOn func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}
+
 // Queued tells how many requests wait for a statement.
 func (s *Session) Queued() (count int) {
 	s.lines.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -225,6 +226,9 @@ func (c *line) run() {
 		}
 		for batch != nil {
 			c.ask(batch)
+			if len(batch) > 1 {
+				runtime.Gosched() // those that have been answered ask before the next batch is taken
+			}
 			c.mu.Lock()
 			if c.left {
 				c.mu.Unlock()

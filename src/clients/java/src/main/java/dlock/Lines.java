@@ -650,17 +650,24 @@ final class Lines {
             }
         }
 
-        /** A pool finds out when it gets it back. */
+        /** Not by this thread, which may hold the mutex. */
         @Override
         protected void implCloseChannel() {
-            Background.runAnyhow(() -> {
-                Background.abort(connection);
-                try {
-                    connection.close();
-                } catch (SQLException broken) {
-                    Background.LOGGER.log(System.Logger.Level.DEBUG, "a connection was closed", broken);
-                }
-            });
+            try {
+                Background.run(this::hangUp);
+            } catch (OutOfMemoryError none) {
+                Background.at(0, this::hangUp);
+            }
+        }
+
+        /** A pool finds out when it gets it back. */
+        private void hangUp() {
+            Background.abort(connection);
+            try {
+                connection.close();
+            } catch (SQLException broken) {
+                Background.LOGGER.log(System.Logger.Level.DEBUG, "a connection was closed", broken);
+            }
         }
     }
 

@@ -335,6 +335,7 @@ final class Want {
 
     // ---- the end ----
 
+    /** What is heard of too late, or given up, is given back before that is told. */
     private void grant(String[] tokens, long sent) {
         Map<String, Long> all = new LinkedHashMap<>();
         for (int i = 0; i < tokens.length; i++) {
@@ -342,17 +343,20 @@ final class Want {
         }
         Lease lease = new Lease(this, all, sent);
         session.add(lease);
-        if (isOver(sent)) {
-            granted.completeExceptionally(new ServerUnreachable("the grant of \"" + label + "\" was heard of too late", null));
-        } else if (!request.byHand) {
+        boolean over = isOver(sent);
+        if (!over && !request.byHand) {
             lease.begin(thread, request.onLost == null ? null : () -> request.onLost.accept(lease));
         }
         close();
-        if (granted.complete(lease)) {
+        if (!over && granted.complete(lease)) {
             ended.complete(null);
-        } else {
-            lease.giveBack().thenRun(() -> ended.complete(null));
+            return;
         }
+        session.holdUp(keys, ended);
+        lease.giveBack().thenRun(() -> {
+            granted.completeExceptionally(new ServerUnreachable("the grant of \"" + label + "\" was heard of too late", null));
+            ended.complete(null);
+        });
     }
 
     /** What it may have been granted all the same is ended before that is told. */

@@ -32,13 +32,22 @@ public final class Watch implements AutoCloseable {
     }
 
     private void look() {
-        session.lines.submit(LOOK, Lines.ANSWER_WITHIN, answer -> Background.runAnyhow(() -> {
-            try {
-                tell(answer);
-            } finally {
-                lookAgain();
-            }
-        }), name);
+        session.lines.submit(LOOK, Lines.ANSWER_WITHIN, this::answered, name);
+    }
+
+    /** Called with the session's mutex, under which neither the watch nor its user may be called. */
+    private void answered(Lines.Answer answer) {
+        try {
+            Background.run(() -> {
+                try {
+                    tell(answer);
+                } finally {
+                    lookAgain();
+                }
+            });
+        } catch (OutOfMemoryError none) {
+            Background.at(0, this::lookAgain);
+        }
     }
 
     private void tell(Lines.Answer answer) {

@@ -335,6 +335,23 @@ final class SessionTest {
         expect(again.get().token() == 6, again);
     }
 
+    /** A grant that is heard of too late is asked for once more, then given back before that is told; so it refuses nothing. */
+    void testLateGrant() throws Exception {
+        CompletableFuture<Lease> late = ask(request -> request.task("own").ttl(Duration.ofNanos(1000)), "a").get(0);
+        server.next("acquire_each", "a").answer("3");
+        FakeServer.Asked granting = server.next("acquire_each", "a");
+        expect(granting.reentry().equals("return"), "the second request");
+        granting.answer("3");
+        FakeServer.Asked release = server.next("release_each", "a");
+        CompletableFuture<Lease> again = session.lease("a").task("own").byHand().acquireAsync();
+        server.none();
+        expect(!late.isDone(), "not given back yet");
+        release.answer("true");
+        server.next("acquire_each", "a").answer("4");
+        fails(ServerUnreachable.class, late);
+        expect(again.get().token() == 4, again);
+    }
+
     /** What may have been granted is ended before the task asks for that lock again, if it is not too late for that. */
     void testUndo() throws Exception {
         UnaryOperator<Request> own = request -> request.task("own").byHand();
@@ -403,7 +420,8 @@ final class SessionTest {
 
     /** What one of two requests of a task was granted is not for the other. */
     void testTwoInDoubt() throws Exception {
-        List<CompletableFuture<Lease>> asked = ask(request -> request.task("own"), "a", "a");
+        List<CompletableFuture<Lease>> asked = ask(request -> request.task("own"), "a");
+        asked.addAll(ask(request -> request.task("own").ttl(HOUR), "a")); // of another kind, so they never go together
         fail("a", "57P01");
         expect(fail("a", "57P01").equals("deny"), "the other one");
         expect(fail("a", "XX000").equals("deny"), "the first one again");
