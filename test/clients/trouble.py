@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import dlock
 import psycopg
-from dlock import _lines, _session
+from dlock import _hold, _lines, _session
 from dlock._core import Promise, Work, core, run, run_async
 from dlock._lines import Kind, Lines
 
@@ -377,7 +377,7 @@ def together():
             before_each(line, 'send', lambda line=line: sends.append(line.batch[0].kind))
         before_each(core().inbox, 'put', lambda: puts.append(1))
         await asyncio.gather(*[task(i) for i in range(32)])
-    _lines.DOZE = 600.0     # the loop is given time for all that it is to read
+    _lines.DOZE = _lines.GATHER = 600.0     # the loop is given time for all that it is to read, and to send
     asyncio.run(tasks())
     assert len(puts) < 10, len(puts)    # now and then, for a timer
     # The first task asks alone, and the others together.
@@ -416,6 +416,25 @@ def taken_over():
     wait_until(lambda: left() == '0')
     del waiting
     restore()
+
+
+def gathered():
+    """What a task asks for is sent also if another one, which was answered together with it, blocks the loop."""
+    async def use():
+        await (await session.lease('job', HOUR).aacquire()).arelease()
+
+    async def block():
+        await session.lease('other', HOUR).aacquire()
+        wait_until(lambda: sql("SELECT count(*) FROM dlock_leases WHERE name = 'job'") == '0')
+
+    async def work():
+        # The first one asks alone, and the others together.
+        await asyncio.gather(session.lease('first', HOUR).aacquire(), use(), block())
+    session.lease('job').acquire().release()
+    _lines.DOZE = _hold.RENEW_EVERY = 600.0     # there is nothing else to do
+    asyncio.run(work())
+    session.close()
+    nothing_left()
 
 
 def before_each(what, name, before):
@@ -627,13 +646,14 @@ def slow_acquire(first=''):
                 first + f'names := hidden_dlock_acquire_each($1, $2, $3, $4, $5, $6, $7, $8, $9)::text[]; {"" if first else "WAIT "}RETURN names::bigint[];')
 
 
+async def until(condition):
+    while sql(condition) != 't':
+        await asyncio.sleep(0.01)
+
+
 def undone():
     """What a request may have been granted whose answer was lost is ended before the task's next one is sent."""
     _session.DOUBT_WITHIN = 600.0
-
-    async def until(condition, is_so='t'):
-        while sql(condition) != is_so:
-            await asyncio.sleep(0.01)
 
     async def work():
         restore = slow_acquire()
@@ -662,6 +682,43 @@ def undone():
         sql("SELECT dlock_force_release('once:slot', 'test') FROM generate_series(1, 2)")
     asyncio.run(work())
     nothing_left()
+
+
+def given_up():
+    """What a task asks for waits until what it has given up there has ended: if that was granted all the same, until it is released."""
+    async def given(wait, heard):
+        restores = [slow_acquire(), slow('dlock_release_each', ['names text[]', 'tokens bigint[]'], 'boolean[]', 'WAIT RETURN hidden_dlock_release_each($1, $2);')]
+        with session.task():
+            first = asyncio.ensure_future(session.lease('job', HOUR, wait=wait).aacquire())
+
+            async def next_one():
+                first.cancel()
+                return await session.lease('job', HOUR, wait=wait).aacquire()
+            await until('SELECT count(*) = 1 FROM dlock_leases')
+            if heard:       # by the library, and not yet by the task
+                sql("INSERT INTO go VALUES ('dlock_acquire_each'); SELECT")
+                while not session._holds:
+                    await asyncio.sleep(0)
+                first.cancel()
+            over = threading.Event()
+            core().loop.call_soon_threadsafe(over.wait)     # the library's thread does not get to it before
+            second = asyncio.ensure_future(next_one())
+            await asyncio.sleep(0)
+            over.set()
+            sql("INSERT INTO go VALUES ('dlock_acquire_each'); SELECT")
+            await until("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND query ~ 'dlock_release' AND pid <> pg_backend_pid()")
+        assert [want.asked for want in session._wants if not want.gone] == [None], 'the second one has asked'
+        sql("INSERT INTO go VALUES ('dlock_release_each'); SELECT")
+        await (await second).arelease()
+        for restore in restores:
+            restore()
+
+    async def work():
+        for wait in 0, HOUR:
+            for heard in False, True:
+                await given(wait, heard)
+    _lines.DOZE = 600.0     # the loop is given time for all that it is to read
+    asyncio.run(work())
 
 
 def closing():

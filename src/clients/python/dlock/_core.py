@@ -334,13 +334,28 @@ class Errand(Work[T]):
         def leave() -> None:
             if line:
                 self.core.unread.append(line)
-            if not self.is_set:
-                self.set(None, InterruptedError())
-                if self._give_up:
-                    self._give_up()
-            elif self.error is None and self._undo:
-                self._undo(self.result())
+            self._leave()
         self.core.inbox.put(leave)
+
+    def cancel(self) -> None:
+        """The same of a task that goes on: it may ask for something else at once."""
+        if not is_current(self.core) or lock._is_owned():       # type: ignore[attr-defined]
+            return self.abandon()
+        try:
+            with self.core:
+                self._leave()
+        except BaseException:       # a signal handler's
+            self.abandon()
+            raise
+
+    def _leave(self) -> None:
+        """Once more does no harm."""
+        self.set(None, InterruptedError())
+        if self.error is None:
+            if self._undo:
+                self._undo(self.result())
+        elif self._give_up:
+            self._give_up()
 
 
 def errand_of(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> 'Errand[T]':
@@ -400,10 +415,21 @@ def program() -> Program:
     return here
 
 
-def begun_here(errand: 'Errand[Any]', here: Program, begins: bool = True) -> 'asyncio.Future[None]':
-    """What ends in the loop of this thread when the errand does."""
+class Waiter(asyncio.Future[None]):
+    """A task's, for an errand: a cancel of the task is heard of at once."""
+
+    errand: Errand[Any]
+
+    def cancel(self, *args: Any, **options: Any) -> bool:
+        cancelled = super().cancel(*args, **options)
+        if cancelled:
+            self.errand.cancel()
+        return cancelled
+
+
+def begun_here(errand: 'Errand[Any]', here: Program, future: 'asyncio.Future[None]', begins: bool = True) -> 'asyncio.Future[None]':
+    """The future ends in the loop of this thread when the errand does."""
     loop = here.loop
-    future = loop.create_future()
 
     def end() -> None:
         # Others are told after this one, even if the loop has been closed.
@@ -430,10 +456,15 @@ def begun_here(errand: 'Errand[Any]', here: Program, begins: bool = True) -> 'as
 
 
 async def run_async(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
-    errand = errand_of(what)
+    errand, here = errand_of(what), program()
+    waiter = Waiter(loop=here.loop)
+    waiter.errand = errand
     try:
-        await begun_here(errand, program())
-    except BaseException:       # a cancel, or the end of what awaits it
+        await begun_here(errand, here, waiter)
+    except asyncio.CancelledError:      # perhaps after the end of the wait
+        errand.cancel()
+        raise
+    except BaseException:       # or the end of what awaits it
         errand.abandon()
         raise
     return errand.result()
@@ -442,7 +473,7 @@ async def run_async(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
 async def settle(steps: Coroutine[Any, Any, Any]) -> bool:
     """Do what must not be cancelled; was there a cancel meanwhile?"""
     cancelled, errand, here = False, Errand(steps), program()
-    future = begun_here(errand, here)
+    future = begun_here(errand, here, here.loop.create_future())
     while True:
         try:
             await future
@@ -450,7 +481,7 @@ async def settle(steps: Coroutine[Any, Any, Any]) -> bool:
             return cancelled
         except asyncio.CancelledError:
             cancelled = True
-            future = begun_here(errand, here, False)
+            future = begun_here(errand, here, here.loop.create_future(), False)
 
 
 async def run_to_end(steps: Coroutine[Any, Any, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, 
 import psycopg
 from psycopg import pq
 
-from ._core import Promise, Work, core, is_current, log, run, run_to_end
+from ._core import Promise, Work, core, is_current, run, run_to_end
 from ._errors import LeaseError, LeaseLost, ServerUnreachable
 from ._lines import URGENT, Answer, Kind
 from ._values import literal, now
@@ -282,11 +282,6 @@ class Lease(Hold):
         await run_to_end(self._until_released())
         if self._error:
             raise self._error
-
-    def _discard(self) -> None:
-        """Nobody is there to have it."""
-        log.debug('%s is released, as its request was given up', self._what)
-        self._released()
 
 
 class Transaction:

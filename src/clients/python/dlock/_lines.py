@@ -38,6 +38,9 @@ ANSWER_WITHIN = 10.0
 URGENT_WITHIN = 5.0
 IDLE = 10.0
 
+# How soon what a program's loop gathers is sent, if the loop is blocked.
+GATHER = 0.05
+
 # Errors that tell that the server has changed: the extension has been created anew, or a prepared
 # statement is not what it was.  One may also miss its function with an internal error.
 CHANGED = '42883', '26000', '42P05'
@@ -216,6 +219,8 @@ class Line:
 
     def lend(self, here: Program) -> bool:
         """Have a program's loop read, in its thread; unless it cannot.  If it does not come to that, the core does."""
+        if self.writing:
+            return False
         if self.reader is not here:
             if self.reader and not self.reader.loop.is_closed():
                 return False
@@ -440,10 +445,11 @@ class Lines:
         """It fails at "until" if it has not been sent."""
         request = Request(kind, row, min(until, now() + ANSWER_WITHIN))
         self.queues[kind.rank].setdefault(kind if kind.many else request, []).append(request)
-        if self.gathers is None or self.gathers is not core().program:
+        gathers = self.gathers is not None and self.gathers is core().program
+        if not gathers:
             self.pump()
         if request.queued:
-            core().arm(request.until, self)
+            core().arm(min(request.until, now() + GATHER) if gathers else request.until, self)
         return request
 
     async def ask(self, kind: Kind, row: Row, until: float = math.inf) -> Answer:
@@ -458,7 +464,10 @@ class Lines:
                 here.read()
 
     def tick(self) -> float:
-        """Let what has been queued for too long fail."""
+        """Let what has been queued for too long fail, and send what has been gathered."""
+        if self.gathers:
+            self.gathers = None
+            self.pump()
         for request in self.queued():
             if now() >= request.until:
                 request.set(None, ServerUnreachable('the server did not get to answer in time'))

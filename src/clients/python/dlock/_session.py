@@ -146,7 +146,7 @@ class Block:
 
     def _errand(self) -> Errand[Lease]:
         want = self._want()
-        want.errand = Errand(self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want))
+        want.errand = Errand(self._session._acquire(want), lambda lease: self._session._discard(want, lease), lambda: self._session._give_up(want))
         return want.errand
 
     def acquire(self) -> Lease:
@@ -336,7 +336,7 @@ class Session:
                      None if payload is None else json.dumps(payload), on_lost)
 
     def _give_up(self, want: Want) -> None:
-        """Nobody waits for it any more.  What is granted all the same is for the caller of _acquire() to release."""
+        """Nobody waits for it any more.  What is granted all the same is released."""
         want.gone = True
         if want in self._wants:
             self._leave(want)
@@ -351,14 +351,17 @@ class Session:
     async def _acquire(self, want: Want) -> Lease:
         self._check()
         self._wants.add(want)
-        undo: Optional[Work[None]] = None
+        undo: Optional[Promise[Any]] = None     # ends what is in the way of the task's next request
         try:
             if self._leaving:
                 await self._after_others(want)
             for key in want.keys:
                 count(self._wanted, key, 1)
             try:
-                return await self._ask(want)
+                lease = await self._ask(want)
+                if want.gone:
+                    undo = lease._released()
+                return lease
             except BaseException as error:
                 expected = isinstance(error, Exception)
                 if (want.in_doubt or not expected) and self._is_alone(want):
@@ -372,7 +375,8 @@ class Session:
                     count(self._wanted, key, -1)
                 self._waits.forget(want)
                 if want.got and want.got[0]:
-                    self._decline(want.names[0], want.got[0])
+                    declined = self._decline(want.names[0], want.got[0])
+                    undo = undo or declined
         finally:
             if undo:
                 undo.then(lambda: self._left(want))
@@ -510,10 +514,17 @@ class Session:
         """Has its task no other lease or request on these locks, which might be meant instead?"""
         return all(key not in self._held and self._wanted[key] == 1 for key in want.keys)
 
-    def _decline(self, name: str, token: str) -> None:
+    def _decline(self, name: str, token: str) -> Optional[Request]:
         """Release a turn that was not taken, if the server is there."""
-        if not any(hold.token == int(token) for hold in self._holds):
-            self._lines.request(RELEASE, (name, token))
+        if any(hold.token == int(token) for hold in self._holds):
+            return None
+        return self._lines.request(RELEASE, (name, token), now() + DOUBT_WITHIN)
+
+    def _discard(self, want: Want, lease: Lease) -> None:
+        """Nobody is there to have it."""
+        log.debug('the lease on "%s" is released, as its request was given up', want.label)
+        self._leave(want)
+        lease._released().then(lambda: self._left(want))
 
     async def _once(self, name: str, every: Span) -> Optional[int]:
         self._check()
@@ -524,11 +535,13 @@ class Session:
         self._closed = True
         ends: List[Promise[None]] = [Work(what._stop()) for what in list(self._closing)]    # they give up what they wait for by themselves
         places = list(self._waits.places)
-        for want in list(self._wants):
+        wants = list(self._wants)
+        for want in wants:      # before the first one is given up, which may end others
             want.end = want.end or Promise()
             ends.append(want.end)
             if want.errand:
                 want.errand.set(None, SessionClosed())
+        for want in wants:
             self._give_up(want)
         for watch in list(self._looking):
             watch._end()
