@@ -134,7 +134,7 @@ foreach my $case (
 	is(cancel(), 'ERROR 57014', "$what, cancelled: an error");
 	is($session->{stdout}, '', "$what, cancelled: no answer");
 	is($session->{message}, 'canceled before a synchronous standby confirmed the change', "$what, cancelled: says why");
-	like($session->{detail}, qr/^What this call was granted is taken back\. A renewal/, "$what, cancelled: and what it means");
+	like($session->{detail}, qr/^Grants of this call are undone\. A renewal/, "$what, cancelled: and what it means");
 }
 is( $other->query_safe(
 		"SELECT string_agg(name || ' ' || token || ' ' || mode, ', ') FROM dlock_leases WHERE name IN ('cancelled', 'upgraded', 'other-3')"),
