@@ -165,11 +165,11 @@ plot_clients() {
 		plot_head clients 700 380
 		cat <<-'END'
 			set logscale x 2
-			set logscale y
 			set format y '%.0f'
 			set xlabel 'tasks that take and release locks'
 			set ylabel 'locks a second'
-			set offsets 0, 0, graph 0.35, 0
+			set yrange [0:*]
+			set offsets 0, 0, graph 0.05, 0
 		END
 		plot_panel 'on disk when the call returns, except Redlock'
 	)
