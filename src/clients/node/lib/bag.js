@@ -1,8 +1,8 @@
 'use strict';
 
-// A set of objects that come and go by the thousand, each in at most one bag.  The tables of a Set
-// refer to their successors, so that old ones keep what was in them until a full collection of
-// garbage: of a lease that lasts no millisecond, that was a third of the cost.
+// A set of objects that come and go by the thousand, each in at most one bag.  What had been in a Set
+// lived until a full collection of garbage, as if its old tables kept it; with Sets instead, 32 tasks
+// that take and release leases at once took nearly twice the processor time.
 
 class Bag {
   constructor() {
