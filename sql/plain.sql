@@ -540,11 +540,12 @@ CREATE FUNCTION @extschema@.dlock_renew_each(names pg_catalog.text[], tokens pg_
     RETURN _dlock.each(names, tokens, 'renew', ttl);
 CREATE FUNCTION @extschema@.dlock_release_each(names pg_catalog.text[], tokens pg_catalog.int8[]) RETURNS pg_catalog.bool[] LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.each(names, tokens, 'release', NULL);
--- All leases of an owner: the caller's own, or else those of roles that the caller is a member of.
+-- All leases of an owner: the caller's own, or else those of roles that the caller is a member of.  With "end" its places go, too.
 CREATE FUNCTION _dlock.of_owner(owner pg_catalog.text, act pg_catalog.text, ttl pg_catalog.interval) RETURNS pg_catalog.int4
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
+    DELETE FROM _dlock.place p WHERE act = 'end' AND _dlock.is_of(p.owner, of_owner.owner) AND p.role = _dlock.caller();
     RETURN (SELECT cardinality(array_remove(_dlock.each(coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}'), act, ttl), false))
               FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> _dlock.caller()) FROM _dlock.held_lock h
                      WHERE _dlock.is_of(h.owner, of_owner.owner) AND h.is_held AND pg_has_role(_dlock.caller(), h.role, 'USAGE')) x WHERE x.rank = 1);
@@ -661,8 +662,11 @@ BEGIN
     PERFORM _dlock.check_text(resource, 'resource name', 255), _dlock.check_token(token);
     IF mark IS NULL OR mark < token THEN
         IF token > (SELECT s.last_value FROM _dlock.token_seq s) THEN
-            RAISE invalid_parameter_value USING MESSAGE = format('fencing token %s for resource "%s" has never been granted', token, resource),
-                HINT = 'Pass the token of a lease of this schema.';
+            IF token > (date_part('epoch', clock_timestamp())::int8 - 1767225590) << 22 THEN
+                RAISE invalid_parameter_value USING MESSAGE = format('fencing token %s for resource "%s" has never been granted', token, resource),
+                    DETAIL = 'No database has granted a token that is above its clock.', HINT = 'If the clock of the other server was ahead, call dlock_bump_epoch() here first.';
+            END IF;
+            PERFORM _dlock.next_token(token);               -- it is of another database: those to come are above it
         END IF;
         INSERT INTO _dlock.fence_mark AS m VALUES (resource, token, live, _dlock.clock(), _dlock.caller()::text) ON CONFLICT ON CONSTRAINT _dlock_fence_mark_pkey
             DO UPDATE SET token = token, is_live = live, raised_at = excluded.raised_at, raised_by = excluded.raised_by WHERE m.token < token;

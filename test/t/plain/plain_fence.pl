@@ -78,6 +78,7 @@ is(sqlstate("INSERT INTO report VALUES ('x')"), 'LK003', 'no token');
 is(sqlstate(presenting('other=5', "INSERT INTO report VALUES ('x')")), 'LK003', 'one of another resource');
 is(sqlstate(presenting('report', "INSERT INTO report VALUES ('x')")), '22023', 'a setting that is none');
 is(sqlstate(presenting('report=9007199254740990', "INSERT INTO report VALUES ('x')")), '22023', 'a token that was never granted');
+is(sql("SELECT dlock_fence('elsewhere', t + 1000), dlock_acquire('later', 'x', '1 h') > t + 1000 FROM dlock_acquire('earlier', 'x', '1 h') t"), '|t', 'one of another database; those to come are above it');
 is(sqlstate('TRUNCATE report'), 'LK003', 'TRUNCATE');
 is(sql(presenting("\"report\" = $fourth , x=1", "INSERT INTO report VALUES ('quoted')")), '', 'a name in quotes, and others');
 is(sql(presenting("*=$fourth", "INSERT INTO report VALUES ('any')")), '', 'for all that are not named');

@@ -111,6 +111,8 @@ is(sql("SELECT dlock_release('k', 'holder')"), 't', 'released');
 is($s[0]->answer, 'e', 'a client that sleeps takes its place');
 is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h')"), '|', 'a place is given up');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'without keep');
+is(sql("SELECT dlock_acquire('k', 'f#1', '1 h', keep => '1 h'), dlock_release_all('f')"), '|0', 'and given up');
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'with all leases');
 is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h', wait => '10 ms')"), '|', 'so is one');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'by a call that has waited');
 is(sql("SELECT dlock_acquire('k', 'g', '1 h', keep => '10 ms')"), '', 'a place that ends soon');
