@@ -4,10 +4,10 @@
  *	  dlock task capture: take tasks from a queue.
  *
  * NOTES
- *	  A wait is made in turns, a statement each.  Calls that wait for tasks have
- *	  no place in a queue that a new statement would lose.  Between two turns the
- *	  session is free for what a pooler or the server wants to do with it, and
- *	  nothing that lasts as long as a statement lasts for longer than a turn.
+ *	  A wait is made of short statements.  Calls that wait for tasks have no place
+ *	  in a queue that a new statement would lose.  Between two of them the session is
+ *	  free for what a pooler or the server wants to do with it, and a snapshot is held
+ *	  no longer than one of them takes.
  *
  *	  A connection may break between a capture and its answer.  Nobody knows the
  *	  token then, so the task comes back when its ttl is over.
@@ -27,11 +27,10 @@
 /* How long a captured task is the worker's, if it does not say. */
 #define CAPTURE_TTL		(30 * CLI_SECOND)
 
-/* How long a turn waits at most, and how long it may take beside that. */
-#define TURN			(10 * CLI_SECOND)
+/* How long a statement waits at most, and how long it may take beside that. */
+#define STATEMENT_WAIT	(10 * CLI_SECOND)
 #define WITHIN			(30 * CLI_SECOND)
 
-/* Columns and parameters only, so it waits without a snapshot. */
 static const char capture_sql[] =
 "SELECT key, token, payload, priority, attempts, from_state AS state, expires_at"
 " FROM @dlock_task_capture(queue => $1, count => $2,"
@@ -108,7 +107,7 @@ take_answer(Ask *ask)
 	return (is_error && ((Capture *) ask)->options->wait == 0) ? ASK_FAILED : ASK_REFUSED;
 }
 
-static const AskKind task_kind = {TURN, 0, send_capture, NULL, take_answer, give_back};
+static const AskKind task_kind = {STATEMENT_WAIT, 0, send_capture, NULL, take_answer, give_back};
 
 /*
  * Write times as other commands do.  They come as "2026-01-31 12:00:00.25+00", without
@@ -157,7 +156,7 @@ int
 capture(const Options *options, char **arguments)
 {
 	Conn		conn;
-	Capture		capture = {
+	Capture		this = {
 		.ask = {.kind = &task_kind,.conn = &conn,.was_up = true},
 		.options = options,
 		.queue = arguments[0]
@@ -170,15 +169,15 @@ capture(const Options *options, char **arguments)
 	else
 	{
 		signals_catch();
-		capture.ask.end = clock_add(clock_now(), options->wait);
-		switch (loop_ask(&capture.ask))
+		this.ask.end = clock_add(clock_now(), options->wait);
+		switch (loop_ask(&this.ask))
 		{
 			case ASK_GRANTED:
 				code = print_tasks(conn.answer);
 
 				/* A task whose token is unknown must not stay captured. */
 				if (code != CLI_EXIT_OK)
-					give_back(&capture.ask, clock_now() + ASK_UNDO_WITHIN);
+					give_back(&this.ask, clock_now() + ASK_UNDO_WITHIN);
 				break;
 			case ASK_REFUSED:
 				code = options->refused_exit;
@@ -192,5 +191,5 @@ capture(const Options *options, char **arguments)
 		}
 	}
 	conn_close(&conn);
-	return (capture.ask.signal != 0) ? signals_die(capture.ask.signal) : code;
+	return (this.ask.signal != 0) ? signals_die(this.ask.signal) : code;
 }

@@ -82,8 +82,7 @@ static const char set_up[] =
 /*
  * Requests have limits of their own, so the timeouts of a role or a database would
  * only do harm.  A backend that waits in a queue has to notice that its client is
- * gone; not every platform can check that.  Times are told in UTC, since a statement
- * that waits must not compute anything with its answer: that holds back vacuum.
+ * gone; not every platform can check that.  Times are told in UTC.
  */
 #define LOCALLY(name, value)	"pg_catalog.set_config('" name "', '" value "', true)"
 

@@ -10,8 +10,8 @@
  *	  Most renewals write nothing.
  *
  *	  There are two ways to lose it, and they are told apart.  If the server says
- *	  that it is not ours any more, the command is stopped there and then; what
- *	  keeps others from the lock meanwhile is the lease's lock delay.  If the
+ *	  that it is not ours any more, the command is stopped there and then; after a
+ *	  release by force the lease's lock delay keeps others out meanwhile.  If the
  *	  server cannot be asked, the command goes on as long as the lease
  *	  surely lasts, and is stopped such that it is gone before the end.
  *
@@ -39,7 +39,7 @@
 #define HOLD_TTL		(60 * CLI_SECOND)
 #define KILL_AFTER		(5 * CLI_SECOND)
 
-/* How much longer than that the lock stays closed, and that KILL is waited for. */
+/* Added to kill_after: the lock delay, and the wait after KILL. */
 #define DELAY_MARGIN	(2 * CLI_SECOND)
 
 /* From one attempt at something to the next. */
@@ -53,7 +53,7 @@
 #define SLOWEST			(5 * CLI_SECOND)
 #define RELEASE_WITHIN	(3 * CLI_SECOND)
 
-/* Of that, what a renewal under way has left. */
+/* What a renewal under way gets of that. */
 #define HURRY_WITHIN	CLI_SECOND
 
 static const char renew_sql[] = "SELECT @dlock_renew_token($1, $2)";
@@ -68,12 +68,11 @@ typedef struct Hold
 	Child		child;
 	CliTime		sent;			/* the renewal that the connection is busy
 								 * with */
-	char	   *trouble;		/* why there was no renewal since the last;
-								 * NULL: none failed */
+	char	   *trouble;		/* why the last renewal failed; NULL: it did
+								 * not */
 
-	bool		lost;			/* the server says so */
-	bool		not_kept;		/* the command had to end before the lease
-								 * does */
+	bool		lost;			/* the server says so, or it has expired */
+	bool		not_kept;		/* it was not renewed before term_at */
 	bool		stopping;
 	bool		killed;
 	CliTime		kill_at;
@@ -105,9 +104,9 @@ take_words(HoldCommand *command, const Options *options, char **words)
 	if (shell != NULL && *shell == '\0')
 		output_error(CLI_EXIT_USAGE, "the command of -c is empty");
 	else if (shell == NULL && *words == NULL)
-		output_error(CLI_EXIT_USAGE, "no command is given");
+		output_error(CLI_EXIT_USAGE, "no command was given");
 	else if (shell != NULL && *words != NULL)
-		output_error(CLI_EXIT_USAGE, "there is a command besides that of -c");
+		output_error(CLI_EXIT_USAGE, "a command is given twice, once by -c");
 	else
 	{
 		command->words[0] = (char *) "/bin/sh";
@@ -154,9 +153,8 @@ hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments)
 }
 
 /*
- * Acquire the lease, with enough of it left to begin.  What was granted long after
- * it was asked for is renewed first.  If the answer to that takes long as well, so
- * does every answer, and it will do.
+ * Acquire the lease, with enough of it left to begin.  A grant that took long is
+ * renewed first; if that takes long as well, it is accepted.
  */
 AskVerdict
 hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCommand *command)
@@ -235,7 +233,7 @@ lose(Hold *hold)
 	hold->lost = true;
 	end_without_lease(hold, "is lost");
 	if (clock_now() < hold->lease.deadline)
-		output_detail("It was released by force, or by somebody who knows its token.");
+		output_detail("It ended before its deadline, as after a release by force.");
 	else
 		output_detail("It has expired.");
 }
@@ -273,7 +271,7 @@ ask(Hold *hold)
 	conn_send(hold->conn, CLI_MIN(SLOWEST, hold->lease.plan.ttl / 6), renew_sql, 2, params);
 }
 
-/* Why there was no renewal; NULL: there was.  One warning is enough until it is over. */
+/* Note why a renewal failed; NULL: it did not.  Warn of the first failure alone. */
 static void
 set_trouble(Hold *hold, const char *what)
 {
@@ -386,7 +384,8 @@ static void
 release(Hold *hold)
 {
 	const char *name = hold->request->name;
-	CliTime		end = clock_now() + RELEASE_WITHIN;
+	CliTime		ended = clock_now();
+	CliTime		end = ended + RELEASE_WITHIN;
 	bool		was_held;
 	bool		in_doubt = false;
 
@@ -394,8 +393,9 @@ release(Hold *hold)
 	{
 		if (grant_release(hold->conn, name, hold->token, &was_held))
 		{
+			/* What the command did not outlast has ended since, or by this. */
 			if (was_held || hold->lost || hold->not_kept ||
-				(in_doubt && clock_now() < hold->lease.deadline))
+				(ended < hold->lease.deadline && (in_doubt || clock_now() >= hold->lease.deadline)))
 				return;
 			hold->lost = true;
 			output_warning("the lease on \"%s\" was lost before the command had ended", name);
@@ -410,7 +410,7 @@ release(Hold *hold)
 	output_warning("the lease on \"%s\" could not be released, and ends by itself", name);
 	if (hold->conn->error.message != NULL)
 		output_detail("%s", hold->conn->error.message);
-	hold->lost = clock_now() >= hold->lease.deadline;
+	hold->lost = ended >= hold->lease.deadline;
 }
 
 /*

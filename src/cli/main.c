@@ -267,7 +267,7 @@ main(int argc, char **argv)
 	output_init(OUTPUT_NORMAL, asks_for_json(argc, argv));
 	if (argc < 2)
 	{
-		output_error(CLI_EXIT_USAGE, "no command is given");
+		output_error(CLI_EXIT_USAGE, "no command was given");
 		return options_usage(NULL);
 	}
 	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)

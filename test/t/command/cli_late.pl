@@ -54,6 +54,20 @@ sub is_held
 	return $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = '$name' AND state = 'held'");
 }
 
+# A lease that ends while a release is tried in vain was not lost: the command had ended.
+{
+	my $run = start_ride('--ttl', 3, '--kill-after', 0, 'outlived');
+
+	$node->safe_psql('template1', "ALTER DATABASE $db WITH ALLOW_CONNECTIONS false");
+	$ctl->query_safe("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'dlock'");
+	append_to_file($run->{go}, '');
+	is(end_run($run)->{code}, 3, 'away at the end, and the lease expires: the exit code of the command');
+	like($run->{err}, qr/could not be released, and ends by itself/, 'away at the end: told');
+	unlike($run->{err}, qr/lost/, 'away at the end: not lost');
+	is(is_held('outlived'), 0, 'away at the end: it has expired');
+	$node->safe_psql('template1', "ALTER DATABASE $db WITH ALLOW_CONNECTIONS true");
+}
+
 # Time goes on, and the lease is renewed.
 {
 	my ($run, @pids) = start_run('kept');
