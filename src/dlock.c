@@ -119,7 +119,7 @@ startup_hook(void)
 static ProcessUtility_hook_type next_utility_hook = NULL;
 static object_access_hook_type next_access_hook = NULL;
 
-/* The extension, if this transaction drops it; InvalidOid if not. */
+/* The extension that this transaction dropped first; InvalidOid if none. */
 static Oid	extension_dropped = InvalidOid;
 
 /* The database that this transaction drops; InvalidOid if none. */
@@ -129,8 +129,8 @@ static Oid	database_dropped = InvalidOid;
 static List *roles_dropped = NIL;
 
 /*
- * The relation that a command would change without asking its access method: by an
- * index, as a view (before 16), by another access method or persistence.
+ * The relation that a command would index, make a view (before 16), or give another access
+ * method or persistence.
  */
 static const RangeVar *
 find_changed(const Node *command)
@@ -172,8 +172,8 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	if (changed != NULL && dlock_session_is_internal(RangeVarGetRelid(changed, NoLock, true)))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot change relation \"%s\" in this way", changed->relname),
-				 errdetail("It holds leases, tokens or marks, which would be lost.")));
+				 errmsg("cannot alter or index relation \"%s\"", changed->relname),
+				 errdetail("dlock needs it as the extension has made it.")));
 
 	next_utility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -188,7 +188,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 	if (next_access_hook != NULL)
 		next_access_hook(access, classId, objectId, subId, arg);
 
-	if (access == OAT_DROP && classId == ExtensionRelationId &&
+	if (access == OAT_DROP && classId == ExtensionRelationId && !OidIsValid(extension_dropped) &&
 		objectId == get_extension_oid("dlock", true))
 		extension_dropped = objectId;
 	if (access == OAT_DROP && classId == DatabaseRelationId)
@@ -201,7 +201,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		MemoryContextSwitchTo(old);
 	}
 
-	/* If that is SET TABLESPACE, the database is locked. */
+	/* SET TABLESPACE has the database locked. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
 		dlock_database_moved(objectId);
 }
@@ -228,7 +228,7 @@ end_transaction(bool committed)
 		dlock_database_abandoned(database_dropped, true);
 	if (committed)
 	{
-		/* Leases of a role that is gone end with their time. */
+		/* Places go now; leases end at their deadlines. */
 		foreach(cell, roles_dropped)
 			dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
 	}
@@ -265,7 +265,7 @@ xact_callback(XactEvent event, void *arg)
 			if (OidIsValid(extension_dropped))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot prepare a transaction that drops the extension \"dlock\""),
+						 errmsg("cannot PREPARE a transaction that drops extension \"dlock\""),
 						 errdetail("Calls that wait for its locks would not learn of the drop."),
 						 errhint("Use COMMIT instead.")));
 			break;
@@ -301,7 +301,8 @@ _PG_init(void)
 	{
 		if (creating_extension)
 			ereport(WARNING,
-					(errmsg("dlock is not preloaded, so its functions cannot be used yet"),
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("dlock is not preloaded, so its functions cannot be used yet"),
 					 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
 		return;
 	}

@@ -74,14 +74,14 @@ clear(DLockStatShared *stats, DLockStatEvent event)
 		(void) pg_atomic_exchange_u64(&stats->counters[stripe][event], 0);
 }
 
-/* No leases are in memory now, and no backend grants any. */
+/* Zero the count of leases.  No backend may grant any. */
 void
 dlock_stat_forget_leases(DLockStatShared *stats)
 {
 	clear(stats, DLOCK_STAT_LEASES);
 }
 
-/* How often an event was counted for a database since the last reset. */
+/* A counter of a database.  Stripes are read one by one, so their sum could be negative. */
 int64
 dlock_stat_read(DLockStatShared *stats, DLockStatEvent event)
 {
@@ -89,7 +89,7 @@ dlock_stat_read(DLockStatShared *stats, DLockStatEvent event)
 
 	for (int stripe = 0; stripe < DLOCK_STAT_STRIPES; stripe++)
 		sum += pg_atomic_read_u64(&stats->counters[stripe][event]);
-	return (int64) sum;
+	return Max((int64) sum, 0);
 }
 
 /* Count a database's events from zero.  The leases in memory stay counted. */

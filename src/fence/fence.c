@@ -84,8 +84,8 @@ typedef struct DLockFencePass
 								 * lease */
 } DLockFencePass;
 
-/* The next transaction starts with the table of this one, unless it has more resources. */
-#define REUSED	256
+/* A table with more resources is not kept for the next transaction. */
+#define MAX_REUSED	256
 
 /* The resources, by name; NULL: none. */
 static HTAB *passes = NULL;
@@ -217,14 +217,13 @@ check_end(bool is_prepare)
 		if (is_prepare)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot prepare a transaction that has passed a fence as a live holder"),
+					 errmsg("cannot PREPARE a transaction that has passed a fence as a live holder"),
 					 errdetail("Only the session that commits can see whether the lease is live."),
 					 errhint("Pass the fence without \"live\".")));
 		check_live(&name, pass->token);
 	}
 }
 
-/* If registering this callback again fails, nothing has passed live. */
 static void
 check_callback(XactEvent event, void *arg)
 {
@@ -241,7 +240,7 @@ xact_callback(XactEvent event, void *arg)
 	live = false;
 	row_token = DLOCK_TOKEN_NONE;
 	changes = NULL;				/* goes with the transaction's memory */
-	if (passes != NULL && hash_get_num_entries(passes) > REUSED)
+	if (passes != NULL && hash_get_num_entries(passes) > MAX_REUSED)
 	{
 		hash_destroy(passes);
 		passes = NULL;
@@ -303,7 +302,7 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 	error_context_stack = context.previous;
 }
 
-/* Can a database have granted a token, by the clocks alone?  None grants one above its own. */
+/* Can a database whose clock was never ahead have granted this token? */
 static bool
 is_below_clock(DLockToken token)
 {
@@ -395,9 +394,9 @@ dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToke
 					(long long) token, resource->len, resource->data) :
 			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
 					(long long) token, table),
-			 errdetail("The latest token of this database is %lld, and no database has granted one above its clock.",
+			 errdetail("The latest token of this database is %lld, and the token is above the clock.",
 					   (long long) issued),
-			 errhint("If the lock is in a database whose clock was ahead, call dlock_bump_epoch() here, with a number above its tokens as \"above\".")));
+			 errhint("If the lock's database had its clock ahead, call dlock_bump_epoch() here, with \"above\" above its tokens.")));
 }
 
 /*
@@ -471,6 +470,7 @@ pass_with(const DLockBytes *resource, DLockToken token)
 		dlock_fence_refuse(resource, NULL, token, pass->token);
 	take(pass, resource, token);
 	change(&pass->token, token);
+	pass->checked_by = 0;
 	return pass;
 }
 
@@ -481,6 +481,7 @@ pass_live(DLockFencePass *pass, const DLockBytes *resource, uint64 statement)
 	check_live(resource, pass->token);
 	if (!live)
 	{
+		/* If this fails, nothing has passed live. */
 		UnregisterXactCallback(check_callback, NULL);
 		RegisterXactCallback(check_callback, NULL);
 		live = true;
@@ -557,7 +558,10 @@ dlock_fence_presented(bool *ambiguous)
 	for (int i = 0; i < count; i++)
 	{
 		if (pairs[i].any)
+		{
+			*ambiguous = false;
 			return pairs[i].token;
+		}
 		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pairs[i].token);
 		only = pairs[i].token;
 	}
@@ -577,7 +581,7 @@ dlock_fence_presented(bool *ambiguous)
  * Set the mark of a resource to a token, which may be lower, or remove it if the
  * token is DLOCK_TOKEN_NONE.  Waits until all other transactions that have passed
  * are over; this one has passed with the new mark then.  Returns the old mark.  Throws
- * 42501 unless the current user owns the extension.
+ * 42501 unless the current user owns the extension, 22023 if the token is unknown.
  */
 DLockToken
 dlock_fence_reset(const DLockBytes *resource, DLockToken token)
@@ -592,6 +596,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 				 errmsg("must be owner of extension \"dlock\" to reset a mark"),
 				 errdetail("With a lower mark, holders that were fenced off can write again."),
 				 errhint("Acquire a new lease: its token is above the mark.")));
+	dlock_fence_check_known(resource, NULL, token);
 	pass = find_pass(resource);
 	acquire(pass, ExclusiveLock, resource);
 	mark = dlock_mark_read(resource, &pass->tid);

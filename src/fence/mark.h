@@ -11,6 +11,7 @@
 #ifndef DLOCK_MARK_H
 #define DLOCK_MARK_H
 
+#include "storage/itemptr.h"
 #include "storage/lock.h"
 
 #include "base/types.h"

@@ -4,12 +4,10 @@
  *	  Owners that wait for each other in a circle.
  *
  * NOTES
- *	  A backend that waits waits for the owners of the leases in its way, and
- *	  for the backends in front of it in the queue.  An owner that waits, in
- *	  any of its backends or by a place, does not go on to release what it holds; nor does a
- *	  backend that waits end what is bound to it, for whichever role it acquired
- *	  that.  If these edges lead from a backend back to it, the circle lasts
- *	  until a lease runs out.
+ *	  A waiting backend waits for the owners of the leases that block it, and for the
+ *	  requests in front.  A waiting owner, by a backend or a place, releases nothing; nor
+ *	  does a waiting backend end what is bound to it, for any role.  If such edges come
+ *	  back to where they began, the circle lasts until a lease expires.
  *
  *	  A semaphore is different: one holder that goes on is enough, or one permit
  *	  that nobody has.  So the search first works out which backends are stuck:
@@ -21,24 +19,23 @@
  *	  ("Deadlocks").
  *
  *	  A check copies who waits for whom (lock/graph.c), and searches the copy without
- *	  locks.  The copy is no snapshot.  But the edges of a deadlock stay, so one that is
- *	  made after the last of them appeared has them all; and if it has a circle, the
+ *	  locks.  The copy is no snapshot.  But the edges of a deadlock stay, so a copy made
+ *	  after the last appeared has them all; and if it has a circle, the
  *	  partitions of all stuck backends, and of places in the circle, are locked exclusively,
  *	  and copy and search are repeated in these alone: what is found then is true.  Other
  *	  places, of which an owner may have thousands, free nobody in the circle; but if that
- *	  has a wait for a permit, which any holder may free, all stuck ones are locked.  This
- *	  backend leaves its queues before it unlocks, so no other backend of the circle finds
- *	  it, too.
+ *	  has a wait for a permit, which any holder may free, all stuck ones are locked.  The
+ *	  victim leaves its queues before the unlock, so no other backend finds this circle.
  *
  *	  A search takes time linear in the requests, as the copy does, but for many
  *	  conversions on one lock, and for chains of waits that cross.
  *
  *	  Nobody sleeps by a place, so its owner's next call for it checks; and a client that asks
  *	  for many places checks once for all of an owner.  Such a search begins at each of these
- *	  places, and finds the circles that go through a lease of the owner: it leads to them all,
- *	  so whichever of them the search came from, it has a circle.  A place in front of a request
- *	  closes one only if the search came from that place.  But each circle has a lease, whose
- *	  owner finds it (src/README, "Deadlocks").
+ *	  places, and finds the circles through a lease of the owner: each such lease is an edge to
+ *	  all its places.  A request behind a place closes a circle only if the search began at that
+ *	  place; its other circles are found by the owners of the leases in them (src/README,
+ *	  "Deadlocks").
  *
  *	  A request for several locks holds nothing while it waits.  If only its place closes
  *	  a circle, it goes to the end of all its queues, and the check begins again.
@@ -69,7 +66,7 @@
 
 /* ---- who is stuck ---- */
 
-/* The waiter that a process is; NULL if it is none, was not reached, or goes on. */
+/* The waiter of a process; NULL if it was not reached, or is not stuck. */
 static DLockGraphWaiter *
 stuck_waiter(DLockGraph *graph, int process)
 {
@@ -79,8 +76,8 @@ stuck_waiter(DLockGraph *graph, int process)
 }
 
 /*
- * The next stuck waiter without which a lease is not released, or NULL: the backend that it
- * is bound to, and those by which its owner waits.  "at" is BOUND at first.
+ * The next stuck waiter that keeps a lease from its release, or NULL: the backend that it is
+ * bound to, and those by which its owner waits.  "at" is BOUND at first.
  */
 static DLockGraphWaiter *
 next_stuck(DLockGraph *graph, const DLockGraphHolder *holder, int *at)
@@ -145,7 +142,7 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 		}
 		if (dlock_rule_waits_behind(item->mode, others | ahead))
 			waiter->blocked = true;
-		else if (graph->places[item->process]->next == NULL)
+		else if (graph->positions[item->process]->next == NULL)
 		{
 			waiter->stuck = false;
 			changed = true;
@@ -187,7 +184,7 @@ find_stuck(DLockGraph *graph)
 
 /* ---- the circle ---- */
 
-/* The search gets by an edge to a waiter: to the root that it came from, or further. */
+/* Follow an edge to a waiter: it closes a circle, or the waiter is new. */
 static void
 step_to(DLockGraph *graph, const DLockGraphEdge *edge, DLockGraphWaiter *to)
 {
@@ -272,7 +269,7 @@ find_circle(DLockGraph *graph)
 	}
 	for (int i = 0; i < graph->nreached && graph->victim == NONE; i++)
 	{
-		for (DLockGraphPlace *place = graph->places[graph->waiters[graph->reached[i]].process];
+		for (DLockGraphPosition *place = graph->positions[graph->waiters[graph->reached[i]].process];
 			 place != NULL; place = place->next)
 		{
 			DLockGraphEdge edge = {.from = graph->reached[i],.at = place};
@@ -305,42 +302,42 @@ is_unit(int process)
 		dlock_process_at(process)->kind != DLOCK_SPACE_CONVERT;
 }
 
-/* Mark on each lock how a stuck waiter is in the way of others. */
+/* Note on each lock how a stuck waiter is in the way of others. */
 static void
-mark(DLockGraph *graph, DLockGraphWaiter *blocker)
+note(DLockGraph *graph, DLockGraphWaiter *blocker)
 {
 	for (int i = 0; i < graph->nlocks; i++)
 	{
 		DLockGraphLock *lock = &graph->locks[i];
 
-		lock->marked_modes = 0;
-		lock->marked_item = lock->nitems;
+		lock->noted_modes = 0;
+		lock->noted_item = lock->nitems;
 		for (int h = 0; h < lock->nholders; h++)
 		{
 			for (int at = BOUND; at != NONE;)
 			{
 				if (next_stuck(graph, &lock->holders[h], &at) == blocker)
-					lock->marked_modes |= DLOCK_RULE_BIT(lock->holders[h].mode);
+					lock->noted_modes |= DLOCK_RULE_BIT(lock->holders[h].mode);
 			}
 		}
 	}
-	for (DLockGraphPlace *place = graph->places[blocker->process]; place != NULL; place = place->next)
-		graph->locks[place->lock].marked_item = place->item;
+	for (DLockGraphPosition *place = graph->positions[blocker->process]; place != NULL; place = place->next)
+		graph->locks[place->lock].noted_item = place->item;
 }
 
-/* Does a process, which converts nothing, wait for the waiter that is marked? */
+/* Does a process, which converts nothing, wait for the waiter that was noted? */
 static bool
-is_behind_marked(DLockGraph *graph, int process)
+is_behind_noted(DLockGraph *graph, int process)
 {
-	for (DLockGraphPlace *place = graph->places[process]; place != NULL; place = place->next)
+	for (DLockGraphPosition *place = graph->positions[process]; place != NULL; place = place->next)
 	{
 		DLockGraphLock *lock = &graph->locks[place->lock];
 		DLockMode	mode = lock->items[place->item].mode;
 
 		DLOCK_FAULT("deadlock_compare");
-		if (dlock_rule_waits_behind(mode, lock->marked_modes) ||
-			(lock->marked_item < place->item &&
-			 dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[lock->marked_item].mode))))
+		if (dlock_rule_waits_behind(mode, lock->noted_modes) ||
+			(lock->noted_item < place->item &&
+			 dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[lock->noted_item].mode))))
 			return true;
 	}
 	return false;
@@ -362,20 +359,20 @@ requeue_units(DLockGraph *graph)
 	do
 	{
 		DLockGraphWaiter *first = &graph->waiters[i = graph->waiters[i].next];
-		const DLockGraphPlace *at = first->edge.at;
+		const DLockGraphPosition *at = first->edge.at;
 		DLockGraphItem *items = graph->locks[at->lock].items;
 		DLockGraphWaiter *next = &graph->waiters[first->next];
 
 		if (!first->edge.is_place || !is_unit(first->process))
 			continue;
-		mark(graph, next);
+		note(graph, next);
 		for (int ahead = 0; ahead < at->item; ahead++)
 		{
 			DLockGraphWaiter *unit = stuck_waiter(graph, items[ahead].process);
 
 			if (unit != NULL && unit != next && is_unit(unit->process) &&
 				dlock_rule_waits_behind(items[at->item].mode, DLOCK_RULE_BIT(items[ahead].mode)) &&
-				is_behind_marked(graph, unit->process))
+				is_behind_noted(graph, unit->process))
 				units[count++] = unit->process;
 		}
 		Assert(count > 0);
@@ -399,7 +396,7 @@ describe_circle(const DLockGraph *graph, MemoryContext context)
 		DLockBytes	waiter = graph->waiters[edge->from].owner.name;
 		DLockGraphLock *lock = &graph->locks[edge->at->lock];
 
-		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
+		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\"; blocked by owner \"%.*s\".",
 						 (text.len > 0) ? "\n" : "", waiter.len, waiter.data,
 						 dlock_name_of_mode(lock->items[edge->at->item].mode), lock->name.len, lock->name.data,
 						 edge->blocker.name.len, edge->blocker.name.data);
@@ -412,7 +409,7 @@ describe_circle(const DLockGraph *graph, MemoryContext context)
 static void
 leave(DLockGraph *graph, MemoryContext context)
 {
-	DLockGraphPlace *at = graph->places[graph->waiters[graph->victim].process];
+	const DLockGraphPosition *at = graph->waiters[graph->waiters[graph->victim].next].edge.at;
 	MemoryContext old;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *place = NULL;
@@ -435,9 +432,9 @@ leave(DLockGraph *graph, MemoryContext context)
 /*
  * A circle was found in a copy.  Look again with the partitions of all stuck
  * backends, and of places in the circle, locked.  If it is still there, move requests
- * if that helps, or else leave the queue, and describe the circle, in "context".  The
- * result says that the search is to be repeated, if that "may_repeat": requests were
- * moved, or the circle is gone, behind which there may be one of other places.
+ * if that helps, or else leave the queue, and describe the circle, in "context".  True
+ * if the search is to be repeated, which "may_repeat" allows: requests were moved, or this
+ * circle is gone and another may exist.
  */
 static bool
 resolve(DLockGraph *graph, bool may_repeat, MemoryContext context, char **text)

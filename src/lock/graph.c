@@ -9,7 +9,8 @@
  *	  caller has locked partitions exclusively, what waits for locks in these alone.
  *
  *	  Each lock is copied once, and each place in a queue and each lease is visited once
- *	  for each mode, so a copy takes time linear in the requests.
+ *	  for each mode, so a copy takes time linear in requests and leases, but for owners
+ *	  with many of both.
  *
  *	  A place is a process of its own in it, with a number above those of backends
  *	  ("nodes"), that waits for one lock.
@@ -37,7 +38,7 @@
 #define LEAST_ROOM	4			/* of an array that grows; a power of two */
 #define BUCKETS		16384		/* by hash: of locks, and of processes */
 
-/* See to it that an array has room for one more than it has. */
+/* Make room in an array for one more. */
 static void *
 grow(void *array, int count, Size size)
 {
@@ -64,7 +65,7 @@ owner_of(const DLockGraph *graph, int node)
 	return (place != NULL) ? Max(1, place->owner) : dlock_process_at(node)->owner;
 }
 
-/* The first process that waits, from this one on, whose owner has a hash; or NONE. */
+/* The first candidate from this one on whose owner has this hash; or NONE. */
 static int
 find_candidate(const DLockGraph *graph, int process, uint32 hash)
 {
@@ -73,7 +74,7 @@ find_candidate(const DLockGraph *graph, int process, uint32 hash)
 	return process;
 }
 
-/* Where the first node of a place of an owner on a lock is, by their hashes. */
+/* The bucket of an owner's place on a lock, by their hashes. */
 static int *
 first_place_node(const DLockGraph *graph, uint32 owner, uint32 lock)
 {
@@ -110,7 +111,7 @@ begin_copy(DLockGraph *graph, const DLockPartitionSet *locked)
 	graph->waiters = palloc(processes * sizeof(DLockGraphWaiter));
 	graph->reached = palloc((processes + 1) * sizeof(int));
 	graph->is_reached = palloc0(processes * sizeof(bool));
-	graph->places = palloc0(processes * sizeof(DLockGraphPlace *));
+	graph->positions = palloc0(processes * sizeof(DLockGraphPosition *));
 	graph->buckets = palloc(BUCKETS * sizeof(int));
 	memset(graph->buckets, 0xFF, BUCKETS * sizeof(int));	/* NONE */
 	memset(graph->candidates, 0xFF, BUCKETS * sizeof(int));
@@ -151,7 +152,7 @@ fill_queue(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		DLockGraphPlace *place;
+		DLockGraphPosition *place;
 		DLockOwner	owner;
 		int			node = request->process;
 
@@ -162,11 +163,11 @@ fill_queue(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 			node = find_place_node(graph, dlock_process_owner_hash(&owner), entry->hash);
 		if (node == NONE)
 			continue;
-		place = palloc(sizeof(DLockGraphPlace));
+		place = palloc(sizeof(DLockGraphPosition));
 		place->lock = graph->nlocks;
 		place->item = lock->nitems;
-		place->next = graph->places[node];
-		graph->places[node] = place;
+		place->next = graph->positions[node];
+		graph->positions[node] = place;
 		lock->items = grow(lock->items, lock->nitems, sizeof(DLockGraphItem));
 		lock->items[lock->nitems++] = (DLockGraphItem)
 		{
@@ -224,7 +225,7 @@ fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 			dlock_space_copy_owner(lease), candidate, lease->process, (DLockMode) lease->mode, lease->token
 		};
 	}
-	/* One that nobody has is for a request that has been called. */
+	/* A permit that nobody has is free. */
 	lock->has_free_permit |= taken < entry->permits;
 }
 
@@ -257,7 +258,7 @@ copy_lock(DLockGraph *graph, DLockSpaceEntry *entry)
 
 /* Reach all that may be in the way of a request. */
 static void
-reach_blockers(DLockGraph *graph, const DLockGraphPlace *place)
+reach_blockers(DLockGraph *graph, const DLockGraphPosition *place)
 {
 	DLockGraphLock *lock = &graph->locks[place->lock];
 	DLockMode	mode = lock->items[place->item].mode;
@@ -285,8 +286,8 @@ reach_blockers(DLockGraph *graph, const DLockGraphPlace *place)
 }
 
 /*
- * Lock the partitions of what a node waits for, told in "set", unless the caller has locked
- * all that count; false if it does not wait, or if these are others.
+ * Lock the partitions of what a node waits for ("set"), or check that the caller has; false if
+ * it does not wait, or waits for others.
  */
 static bool
 lock_node(DLockGraph *graph, int node, DLockPartitionSet *set)
@@ -303,12 +304,12 @@ lock_node(DLockGraph *graph, int node, DLockPartitionSet *set)
 	return true;
 }
 
-/* Copy what a node waits for, unless it only watches; may a search begin there? */
+/* Copy what a node waits for.  "is_mine": a search may begin there. */
 static void
 copy_waiter(DLockGraph *graph, int node, bool is_mine)
 {
 	const DLockPlaceRef *ref = dlock_graph_place(graph, node);
-	const DLockGraphPlace *first;
+	const DLockGraphPosition *first;
 	DLockPartitionSet set;
 	DLockOwner *owner;
 
@@ -325,7 +326,7 @@ copy_waiter(DLockGraph *graph, int node, bool is_mine)
 	}
 	if (graph->locked == NULL)
 		dlock_partition_unlock_set(&set);
-	first = graph->places[node];
+	first = graph->positions[node];
 	if (first == NULL)
 		return;
 	owner = &graph->locks[first->lock].items[first->item].owner;
@@ -346,7 +347,7 @@ visit(DLockGraph *graph, int node, bool is_mine)
 	copy_waiter(graph, node, is_mine);
 	if (graph->waiter_of[node] == NONE)
 		return;
-	for (DLockGraphPlace *place = graph->places[node]; place != NULL; place = place->next)
+	for (DLockGraphPosition *place = graph->positions[node]; place != NULL; place = place->next)
 		reach_blockers(graph, place);
 }
 

@@ -51,23 +51,23 @@ typedef struct DLockGraphLock
 	uint32		reached;		/* modes whose blockers among the holders were
 								 * visited, in the copy and then in the search */
 	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
-	uint32		marked_modes;	/* of the leases of the waiter that is marked */
-	int			marked_item;	/* and its place in the queue; or the end */
+	uint32		noted_modes;	/* of the leases of the waiter that was noted */
+	int			noted_item;		/* and its position in the queue; or the end */
 } DLockGraphLock;
 
-/* A place in a queue. */
-typedef struct DLockGraphPlace
+/* A position in a queue. */
+typedef struct DLockGraphPosition
 {
 	int			lock;			/* index of the lock, and of the item there */
 	int			item;
-	struct DLockGraphPlace *next;	/* of the same process */
-} DLockGraphPlace;
+	struct DLockGraphPosition *next;	/* of the same process */
+} DLockGraphPosition;
 
 /* How the search got to a waiter: from which one, and what is in the way of that. */
 typedef struct DLockGraphEdge
 {
 	int			from;
-	const DLockGraphPlace *at;
+	const DLockGraphPosition *at;
 	DLockOwner	blocker;
 	bool		is_place;		/* a request in front of it, and not a lease */
 } DLockGraphEdge;
@@ -116,8 +116,9 @@ typedef struct DLockGraph
 	int			victim;			/* the waiter from which a circle was found;
 								 * or NONE */
 	bool		has_permit;		/* that a waiter in the circle waits for */
-	DLockGraphPlace **places;	/* by process, in copied locks; perhaps also
-								 * of an earlier request, until all are locked */
+	DLockGraphPosition **positions; /* by process, in copied locks; perhaps
+									 * also of an earlier request, until all
+									 * are locked */
 	int			nlocks;
 	DLockGraphLock *locks;
 	int		   *buckets;		/* by hash: index of a lock, or NONE */

@@ -19,7 +19,7 @@ typedef enum DLockHeldStop
 {
 	DLOCK_STOP_OVER,			/* what it was bound to has ended in order */
 	DLOCK_STOP_LOST,			/* its session is lost: lock_delay counts */
-	DLOCK_STOP_UNTOLD			/* nobody ever came to know of it */
+	DLOCK_STOP_UNTOLD			/* its grant was never answered */
 } DLockHeldStop;
 
 /* What is known of a lease that was ended, for a log line. */
@@ -28,8 +28,8 @@ typedef struct DLockHeldForced
 	uint32		hash;			/* of its name, or of its path */
 	DLockToken	token;
 	Oid			role;
-	DLockTime	closed_for;		/* the lock is closed now, for so long */
-	bool		was_closed;		/* it was, and is open now */
+	DLockTime	closed_for;		/* how long the lock stays closed */
+	bool		was_closed;		/* it was closed, and is open now */
 	int			owner_len;
 	char		owner[DLOCK_OWNER_MAX];
 } DLockHeldForced;

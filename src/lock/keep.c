@@ -14,7 +14,7 @@
  *	  client, to see on which lock the next one is (space/place.c); and the partition of
  *	  that lock, to change some of them, and to call its queue once for these.  They are
  *	  found from the client, and from the last to the first, so the queue is not searched,
- *	  and who has its timer leaves last.
+ *	  and its timer mostly leaves last.
  *
  * IDENTIFICATION
  *	  src/lock/keep.c
@@ -63,11 +63,13 @@ dlock_keep_make(DLockSpaceLease *request, DLockTime since, DLockTime until, DLoc
 		dlock_place_find(entry, &owner) : NULL;
 	DLockSpaceLease *first = dlock_space_queue(entry);
 
+	if (other != NULL)
+		until = Max(until, other->confirmed);
 	while (other != NULL && first != other && first != request)
 		first = dlock_space_next(first);
 	if (other != NULL && first == other && !dlock_space_is_over(other, now))
 	{
-		keep_until(other, Max(other->confirmed, until));
+		keep_until(other, until);
 		if (other->bound_mono <= now)
 			other->bound_mono = 0;	/* it has been asked for */
 		dlock_space_remove(entry, request);
@@ -84,8 +86,7 @@ dlock_keep_make(DLockSpaceLease *request, DLockTime since, DLockTime until, DLoc
 
 /*
  * A place that its owner has asked for cannot be granted yet, and is kept until some time.
- * If that is earlier than before, whoever has the timer is to know.  A process that listens
- * for it goes on to do so.  The partition must be locked exclusively.
+ * If that is earlier than before, the queue is called.  A listening process goes on listening.  The partition must be locked exclusively.
  */
 void
 dlock_keep_stay(DLockSpaceLease *place, DLockTime until, DLockTime now)
@@ -100,8 +101,8 @@ dlock_keep_stay(DLockSpaceLease *place, DLockTime until, DLockTime now)
 }
 
 /*
- * A place that this process has asked for, which listens, cannot be granted yet: it looks
- * at "anyway" again at the latest.  Likewise.
+ * This process listens, and has asked for a place in vain; it asks again at "anyway" at the
+ * latest.  The partition must be locked exclusively.
  */
 void
 dlock_keep_listen(DLockSpaceLease *place, DLockTime now, DLockTime anyway)
@@ -163,9 +164,9 @@ dlock_keep_expire(Oid database, uint32 lock, uint32 client, DLockToken id, bool 
 }
 
 /*
- * Some places of a set on a lock are left by their process, and kept until the time of the
- * set; or to their own end, if they are kept "longer".  If it has no time, they are given up,
- * but for those that another process listens for.
+ * A process leaves places on one lock.  They are kept until the time of the set, or "longer":
+ * to their own end if that is later.  Without a time they are given up, unless another process
+ * listens for them.
  */
 static void
 leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool longer)
@@ -215,9 +216,9 @@ leave_all(DLockPlaceSet *set, bool longer)
 }
 
 /*
- * This process listens no longer for the places of a client, which are kept for so long
- * from now on; if it has failed, for no less than they would be.  So are those that it has
- * not come to, since they are kept until no later: what has been left is in the set no more.
+ * This process stops listening for a client's places.  They are kept for "keep" from now on;
+ * if it failed, no less than before.  Places without a process that would end sooner are kept
+ * so, too.
  */
 void
 dlock_keep_end_listening(Oid database, Oid role, const DLockBytes *client, DLockTime keep, bool failed)
@@ -232,7 +233,7 @@ dlock_keep_end_listening(Oid database, Oid role, const DLockBytes *client, DLock
 	leave_all(&set, failed);
 }
 
-/* Give up all places of a client, or of a role, in all databases, if that is NULL. */
+/* Give up all places of a client; if it is NULL, of a role, in all databases. */
 void
 dlock_keep_give_up(Oid database, Oid role, const DLockBytes *client)
 {

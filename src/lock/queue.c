@@ -6,11 +6,11 @@
  * NOTES
  *	  A lock is handed off in two steps, as src/README ("Hand-off") argues.  A
  *	  backend that takes something out of the way of requests *calls* the ones that
- *	  can be granted now: it marks them and wakes their processes.  A process that
+ *	  can be granted now: it gives them a turn and wakes their processes.  A process that
  *	  is called takes the lock itself, as it would have done at once had it been
  *	  free (lock/acquire.c).  A call promises nothing, so a request for several
  *	  locks, which can be called for one while another is still held, needs no rules
- *	  of its own.  A conversion is woken likewise, but not marked: it lasts no longer
+ *	  of its own.  A conversion is woken, but gets no turn: it lasts no longer
  *	  than the lease that it is for.
  *
  *	  A process that waits holds no lock of the server's.  To leave the queue
@@ -187,9 +187,9 @@ is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 	return true;
 }
 
-/* Mark a request that can be granted, for as long as it keeps others out, and wake its process. */
+/* Give a request a turn, which keeps others out for a time, and wake its process. */
 static void
-mark(DLockSpaceLease *request, DLockTime now)
+give_turn(DLockSpaceLease *request, DLockTime now)
 {
 	request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
 	if (request->process < 0)
@@ -279,7 +279,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		callable = cause != DLOCK_CALL_KEPT || request->kept;
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
 		{
-			mark(request, now);
+			give_turn(request, now);
 			arms = true;
 		}
 

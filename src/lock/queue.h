@@ -34,7 +34,7 @@ typedef enum DLockQueueCause
 								 * been overlooked */
 	DLOCK_CALL_ASKED,			/* a request has come in vain: nobody may have
 								 * told the first in front of it of its turn */
-	DLOCK_CALL_KEPT				/* a lease or a mark has run out, or the last
+	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last
 								 * dead lease has gone: only those that the
 								 * lock kept waiting */
 } DLockQueueCause;

@@ -158,7 +158,7 @@ check_prepare(void)
 		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot prepare a transaction that holds leases bound to it"),
+					 errmsg("cannot PREPARE a transaction that holds leases bound to it"),
 					 errdetail("A prepared transaction outlives its session, and a bound lease does not."),
 					 errhint("Release the leases first, or acquire them with bind => 'none'.")));
 	}

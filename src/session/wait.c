@@ -436,7 +436,7 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
-				 errdetail("Owner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
+				 errdetail("Owner \"%.*s\" waits for %s on lock \"%.*s\"; blocked by owner \"%.*s\".",
 						   request->owner.len, request->owner.data, dlock_name_of_mode(request->mode),
 						   waiting->granted.own->len, waiting->granted.own->data,
 						   request->owner.len, request->owner.data),

@@ -5,8 +5,8 @@
  *
  * NOTES
  *	  src/README ("Pages") says what is on which page.  These functions see a Page
- *	  and nothing else.  The caller has pinned and
- *	  locked its buffer, and writes the WAL record.
+ *	  and nothing else.  The caller has locked its buffer, or passes a copy; it writes
+ *	  the WAL record.
  *
  *	  Pages have the standard header, which checksums, page verification and
  *	  full-page images use.  pd_lower is the end of the last slot ever written
@@ -125,7 +125,7 @@ slot_at(Page page, int number)
 	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, number));
 }
 
-/* Make the meta page of any page. */
+/* Turn any page into the meta page. */
 void
 dlock_page_init_meta(Page page, const DLockPageMeta *meta)
 {
@@ -181,7 +181,7 @@ dlock_page_slot_count(int slot_class)
 			   (BLCKSZ - SLOTS_OFFSET) / slot_sizes[slot_class]);
 }
 
-/* Make a page of free slots of any page. */
+/* Turn any page into one of free slots. */
 void
 dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
 {

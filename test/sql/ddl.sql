@@ -105,6 +105,15 @@ BEGIN;
 DROP EXTENSION dlock CASCADE;
 PREPARE TRANSACTION 'ddl';
 ROLLBACK PREPARED 'ddl';
+-- nor if a later drop is rolled back
+BEGIN;
+DROP EXTENSION dlock CASCADE;
+CREATE EXTENSION dlock;
+SAVEPOINT later;
+DROP EXTENSION dlock CASCADE;
+ROLLBACK TO later;
+PREPARE TRANSACTION 'ddl';
+ROLLBACK PREPARED 'ddl';
 \set VERBOSITY default
 CALL still_held(:t1, :t2);
 

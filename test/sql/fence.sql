@@ -123,6 +123,9 @@ SELECT dlock_fence_reset(repeat('x', 255), NULL, 'test');
 SELECT dlock_fence_reset('fence-1', 5, NULL);
 SELECT dlock_fence_reset('fence-1', 5, ' ');
 SELECT dlock_fence_reset('fence-1', 0, 'test');
+\set VERBOSITY sqlstate
+SELECT dlock_fence_reset('fence-1', 9007199254740991, 'test');
+\set VERBOSITY default
 SELECT dlock_fence_reset('fence-1', 5, 'test');
 SELECT dlock_fence('fence-1', 6);
 SELECT dlock_fence_reset('fence-1', NULL, 'test');

@@ -188,6 +188,20 @@ RESET dlock.tokens;
 UPDATE guard_d SET token = 20;
 SELECT tableoid::regclass, part, id, token FROM guard_d ORDER BY id;
 
+-- live: each token that a statement presents must be that of the lease
+CREATE TABLE guard_l (id int, token bigint);
+INSERT INTO guard_l VALUES (1), (2);
+CREATE TRIGGER guard BEFORE UPDATE ON guard_l FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource=guard-l', 'token_column=token', 'mode=live');
+SELECT dlock_acquire('guard-l', 'a', '1 h') AS held, dlock_acquire('guard-other', 'a', '1 h') AS other \gset
+\set VERBOSITY sqlstate
+BEGIN;
+UPDATE guard_l SET token = CASE id WHEN 1 THEN :held ELSE :other END;
+ROLLBACK;
+\set VERBOSITY default
+UPDATE guard_l SET token = :held;
+SELECT dlock_release('guard-l', 'a'), dlock_release('guard-other', 'a');
+DROP TABLE guard_l;
+
 -- live: the lease must be, too
 CREATE TABLE guard_e (body text);
 CREATE TRIGGER guard BEFORE INSERT ON guard_e FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource=guard=e', 'mode=live');

@@ -188,9 +188,9 @@ foreach my $down (@modes[ 0 .. 4 ])
 	is($two->query("SELECT dlock_convert('readers', $second, 'exclusive', NULL)"),
 		'ERROR 40P01', 'conversion deadlock, at once');
 	like($two->{message}, qr/deadlock detected/, 'conversion deadlock: said');
-	like($two->{detail}, qr/Owner "two" waits for exclusive on lock "readers" behind owner "one"/,
+	like($two->{detail}, qr/Owner "two" waits for exclusive on lock "readers"; blocked by owner "one"/,
 		'conversion deadlock: one edge');
-	like($two->{detail}, qr/Owner "one" waits for exclusive on lock "readers" behind owner "two"/,
+	like($two->{detail}, qr/Owner "one" waits for exclusive on lock "readers"; blocked by owner "two"/,
 		'conversion deadlock: the other edge');
 	is($two->query_safe("SELECT dlock_check('readers', $second)"),
 		't', 'conversion deadlock: its lease stays');

@@ -97,7 +97,7 @@ sub one_victim
 	my $answer = $told[0]->result;
 	is($answer->{state}, '40P01', "$test_name: SQLSTATE") or diag("'$answer->{out}' $answer->{err}");
 	is($answer->{message}, 'deadlock detected', "$test_name: message");
-	my @expected = map { qq{Owner "$_->[0]" waits for $_->[1] on lock "$_->[2]" behind owner "$_->[3]".} } @$edges;
+	my @expected = map { qq{Owner "$_->[0]" waits for $_->[1] on lock "$_->[2]"; blocked by owner "$_->[3]".} } @$edges;
 	is(join("\n", sort split /\n/, $answer->{detail} // ''), join("\n", sort @expected), "$test_name: detail");
 	my @others = grep { $_->{pending} } @$waiters;
 	still_waits($ctl, "$test_name: one victim only, the others wait on", @others);
@@ -226,8 +226,8 @@ foreach my $n (2, 3, 8)
 	my ($told) = told('semaphore', @s[ 0 .. 2 ]);
 	my $answer = $told->result;
 	is($answer->{state}, '40P01', 'all holders of the permits wait: a deadlock');
-	like($answer->{detail}, qr/^Owner "b" waits for permit on lock "pool" behind owner "[ac]"\.$/m, 'semaphore: detail');
-	like($answer->{detail}, qr/^Owner "[ac]" waits for shared on lock "y" behind owner "b"\.$/m, 'semaphore: detail, back');
+	like($answer->{detail}, qr/^Owner "b" waits for permit on lock "pool"; blocked by owner "[ac]"\.$/m, 'semaphore: detail');
+	like($answer->{detail}, qr/^Owner "[ac]" waits for shared on lock "y"; blocked by owner "b"\.$/m, 'semaphore: detail, back');
 	still_waits($ctl, 'semaphore: one victim', grep { $_->{pending} } @s[ 0 .. 2 ]);
 	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
 	$_->result foreach grep { $_->{pending} } @s[ 0 .. 2 ];
@@ -273,9 +273,9 @@ foreach my $n (2, 3, 8)
 	is(join(' ', map { $_->{state} } @failed), '40P01', 'through a queue: one victim');
 	is( @failed ? join("\n", sort split /\n/, $failed[0]{detail}) : '',
 		join("\n",
-			'Owner "a" waits for exclusive on lock "y" behind owner "c".',
-			'Owner "b" waits for exclusive on lock "x" behind owner "a".',
-			'Owner "c" waits for shared on lock "x" behind owner "b".'),
+			'Owner "a" waits for exclusive on lock "y"; blocked by owner "c".',
+			'Owner "b" waits for exclusive on lock "x"; blocked by owner "a".',
+			'Owner "c" waits for shared on lock "x"; blocked by owner "b".'),
 		'through a queue: detail');
 	foreach my $round (1 .. 3)
 	{
@@ -355,8 +355,8 @@ foreach my $modes ([ 'shared', 'exclusive' ], [ 'PR', 'PW' ], [ 'CW', 'EX' ], [ 
 	enqueue($ctl, $s[0], "SELECT dlock_convert('both', $a, '$to', NULL)");
 	my $answer = $s[1]->ask("SELECT dlock_convert('both', $b, '$to', NULL)")->result;
 	is($answer->{state}, '40P01', "$label: the second is told");
-	like($answer->{detail}, qr/^Owner "b" waits for \w+ on lock "both" behind owner "a"\.$/m, "$label: detail");
-	like($answer->{detail}, qr/^Owner "a" waits for \w+ on lock "both" behind owner "b"\.$/m, "$label: detail, back");
+	like($answer->{detail}, qr/^Owner "b" waits for \w+ on lock "both"; blocked by owner "a"\.$/m, "$label: detail");
+	like($answer->{detail}, qr/^Owner "a" waits for \w+ on lock "both"; blocked by owner "b"\.$/m, "$label: detail, back");
 	is($ctl->query_safe("SELECT dlock_check('both', $b)"), 't', "$label: and holds what it held");
 	still_waits($ctl, "$label: the first waits on", $s[0]);
 	$ctl->query_safe("SELECT dlock_release_token('both', $b)");

@@ -158,6 +158,19 @@ release('again', 'holder');
 isnt(place('again', 'p', '10 min', '1 h'), '', 'again: the one that is left');
 release('again', 'p');
 
+# A call with a place in front of that of its owner: what is left is kept for the longer time.
+holder('longer', '10 h');
+enqueue($ctl, $b, "SELECT dlock_acquire('longer', 'p', '10 min', '1 h', keep => '1 min')");
+is(place('longer', 'p', '10 min', '5 h'), '', 'longer: a place behind the call');
+advance(3600, $ctl);
+is($b->answer, '', 'longer: the call ends');
+advance(3600, $ctl);
+queue_now('longer', 'p', 'its place lasts as long as the other one');
+sound($ctl, 'longer');
+release('longer', 'holder');
+isnt(place('longer', 'p', '10 min', '1 h'), '', 'longer: it has its turn');
+release('longer', 'p');
+
 # A listener is woken at the turn of one of its places: after a release, an expiry, and for
 # a place that is made later; and the others stay.
 holder("l$_", '1 h') foreach 1 .. 4;
@@ -261,7 +274,7 @@ place('d2', 'a#1', '1 d', '1 d');
 enqueue($ctl, $b, "SELECT dlock_acquire('d1', 'b#1', '1 h', NULL, keep => '1 h')");
 advance(3600, $ctl);
 like($b->answer, qr/40P01/, 'deadlock: a blocked call');
-like($b->{stderr}, qr/Owner "b#1" waits for exclusive on lock "d1" behind owner "a#1"/, 'deadlock: what it waits for');
+like($b->{stderr}, qr/Owner "b#1" waits for exclusive on lock "d1"; blocked by owner "a#1"/, 'deadlock: what it waits for');
 queue_now('d1', '', 'it has left the queue');
 queue_now('d2', 'a#1', 'the place stays');
 place('d1', 'b#1', '1 d', '1 d');
