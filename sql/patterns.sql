@@ -174,7 +174,7 @@ CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
            pg_catalog.count(*) FILTER (WHERE NOT c.captured AND NOT c.ready AND NOT c.parked) AS delayed,
            pg_catalog.count(*) FILTER (WHERE c.captured) AS captured,
            pg_catalog.count(*) FILTER (WHERE NOT c.captured AND c.parked) AS parked,
-           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.ready_at) FILTER (WHERE c.ready AND NOT c.parked) AS oldest_ready
+           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.ready_at) FILTER (WHERE c.ready AND NOT c.parked AND pg_catalog.isfinite(t.ready_at)) AS oldest_ready
       FROM _dlock.task_queue q
       LEFT JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.done OPERATOR(pg_catalog.=) 0
       LEFT JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) now, false) AS captured,
@@ -235,7 +235,7 @@ COMMENT ON FUNCTION _dlock.task_state(_dlock.task_queue, pg_catalog.text, pg_cat
     IS 'the state, if the queue has it, and tasks may go there from another one';
 
 CREATE FUNCTION _dlock.task_check_put(queue pg_catalog.text, key pg_catalog.text, priority pg_catalog.int4, state pg_catalog.text, delay pg_catalog.interval)
-    RETURNS pg_catalog.bool LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    RETURNS pg_catalog.void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
 BEGIN
@@ -244,10 +244,9 @@ BEGIN
     IF priority IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
     END IF;
-    RETURN state IS NULL AND delay IS NULL;
 END $$;
 COMMENT ON FUNCTION _dlock.task_check_put(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
-    IS 'refuse a task that cannot be put; true if it has neither a state nor a delay';
+    IS 'refuse a task that cannot be put';
 
 CREATE FUNCTION _dlock.task_check_capture(queue pg_catalog.text, count pg_catalog.int4, from_states pg_catalog.text[], to_state pg_catalog.text,
     owner pg_catalog.text, on_timeout pg_catalog.text, wait pg_catalog.interval) RETURNS pg_catalog.void
@@ -403,9 +402,11 @@ BEGIN
             RETURNING t.put_off IS NOT NULL OR _dlock.signal(t.queue_id) INTO is_stored;
         IF is_stored THEN
             RETURN true;
-        ELSIF is_checked OR _dlock.task_check_put(queue, key, priority, state, delay) THEN
+        ELSIF is_checked THEN
             RETURN false;
         END IF;
+        -- Then once more: the queue may be newer than the first snapshot.
+        PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
         is_checked := true;
         IF delay OPERATOR(pg_catalog.>) '0' THEN
             put_off := now OPERATOR(pg_catalog.+) delay;
@@ -437,7 +438,7 @@ BEGIN
     ttl := _dlock.ttl(ttl);
     LOOP
         FOREACH from_state IN ARRAY CASE WHEN pg_catalog.cardinality(from_states) OPERATOR(pg_catalog.>) 0 THEN from_states ELSE ARRAY['ready'] END LOOP
-            LOOP
+            FOR round IN 0 .. greatest(5, wanted OPERATOR(pg_catalog./) 100) LOOP
                 -- A state that the planner knows would cost a new plan for each call, once it has statistics.
                 SELECT x.queue_id, x.max_attempts, x.retry_delay, pg_catalog.clock_timestamp(),
                        x.transitions IS NULL AND from_states IS NULL AND to_state OPERATOR(pg_catalog.=) 'working' AND on_timeout IS NULL AND owner IS NULL
@@ -454,8 +455,9 @@ BEGIN
                     PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, on_timeout, wait);
                     until := coalesce(until, CASE WHEN wait IS NULL THEN 'infinity' ELSE now OPERATOR(pg_catalog.+) wait END);
                 END IF;
-                EXIT WHEN due IS NOT TRUE;
-                -- Tasks whose delay is over may come first.
+                EXIT WHEN due IS NOT TRUE OR round OPERATOR(pg_catalog.=) greatest(5, wanted OPERATOR(pg_catalog./) 100);
+                -- Tasks whose delay is over may come first.  If there are many, later calls find the others: a round visits what the
+                -- rounds before it have changed, and a call that is canceled changes nothing.
                 UPDATE _dlock.task t SET put_off = NULL WHERE t.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
                     SELECT x.ctid FROM _dlock.task x WHERE x.queue_id OPERATOR(pg_catalog.=) id AND x.put_off OPERATOR(pg_catalog.<=) now
                      ORDER BY x.put_off LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED));
@@ -490,7 +492,7 @@ BEGIN
         END LOOP;
         -- Another snapshot shows nothing new to a transaction that keeps its first one.
         EXIT WHEN wanted OPERATOR(pg_catalog.<) count OR until IS NULL OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) until
-            OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed';
+            OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) ANY (ARRAY['repeatable read', 'serializable']);
         -- Sleeps unless there has been a signal since before the scan.
         IF seen IS NOT NULL THEN
             PERFORM _dlock.signal_wait(id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
@@ -548,7 +550,7 @@ BEGIN
      WHERE x.queue_id OPERATOR(pg_catalog.=) (SELECT q.queue_id FROM _dlock.task_queue q
                                                WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL)
        AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
-       AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) now;
+       AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
     IF FOUND THEN
         RETURN true;
     END IF;
@@ -622,7 +624,7 @@ CREATE FUNCTION @extschema@.dlock_task_purge(
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
-    before timestamptz := clock_timestamp() - _dlock.check_span(older_than, 'older_than', '10000000 days');
+    before timestamptz := clock_timestamp() - _dlock.check_span(older_than, 'older_than', '36500 days');
     removed int8;
 BEGIN
     IF (count > 0) IS NOT TRUE THEN
@@ -836,6 +838,9 @@ BEGIN
     RETURN names;
 END $$;
 COMMENT ON FUNCTION _dlock.group_partitions(pg_catalog.int4, pg_catalog.text[]) IS 'the names of partitions that are counted, or named';
+-- Roles may change the rows of their groups by hand, and all roles read all groups.
+ALTER TABLE _dlock.group_definition
+    ADD CHECK (_dlock.check_text(name, 'group name', 100) AND _dlock.group_partitions(NULL, partitions) IS NOT NULL);
 
 CREATE FUNCTION @extschema@.dlock_group_create(
     group_name pg_catalog.text, count pg_catalog.int4 DEFAULT NULL, names pg_catalog.text[] DEFAULT NULL) RETURNS pg_catalog.void
@@ -898,14 +903,16 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH leases AS (
-        SELECT l.*, (l.payload ->> 'weight')::int4 AS weight, l.payload -> 'payload' AS own_payload
+        SELECT l.*, CASE WHEN l.payload ->> 'weight' ~ '^[1-9][0-9]{0,3}$' THEN (l.payload ->> 'weight')::int4 END AS weight, l.payload -> 'payload' AS own_payload
           FROM _dlock.names_held(ARRAY['group:' || g.name]) l WHERE pg_has_role(l.role, g.role, 'USAGE')
+    ), members AS (
+        SELECT * FROM leases l WHERE l.weight IS NOT NULL
     ), owners AS (
         SELECT h.owner, h.role::oid AS role, count(*)::int4 AS owned FROM unnest(held) h GROUP BY h.owner, h.role::oid
     ), parts AS (
         SELECT l.*, coalesce(o.owned, 0) AS owned,
                partitions::int8 * l.weight AS part, sum(l.weight) OVER ()::int8 AS weights
-          FROM leases l LEFT JOIN owners o ON o.owner = l.owner AND o.role = l.role::oid
+          FROM members l LEFT JOIN owners o ON o.owner = l.owner AND o.role = l.role::oid
     ), shares AS (
         SELECT p.*, (part / weights)::int4 AS base, part % weights AS rest,
                partitions - sum(part / weights) OVER () AS spare FROM parts p
@@ -965,9 +972,9 @@ BEGIN
     IF (weight BETWEEN 1 AND 1000) IS NOT TRUE THEN
         RAISE invalid_parameter_value USING MESSAGE = 'weight must be from 1 to 1000',
             DETAIL = format('The weight given is %s.', coalesce(weight::text, 'null')), HINT = 'A member gets partitions in proportion to its weight.';
-    ELSIF pg_column_size(kept) > 1024 THEN
+    ELSIF pg_column_size(kept) > 1028 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'payload is too long',
-            DETAIL = format('With the weight it has %s bytes; the limit is 1024.', pg_column_size(kept));
+            DETAIL = format('With the weight it has %s bytes; the limit is 1024.', pg_column_size(kept) - 4);
     END IF;
 
     PERFORM _dlock.release_token(lock, h.token) FROM _dlock.names_held(ARRAY[lock]) h WHERE h.owner = me AND pg_has_role(h.role, 'USAGE');
@@ -1037,8 +1044,8 @@ END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_leave(pg_catalog.text, pg_catalog.int8) IS 'leave a group and give up all of its partitions; false if it is no member';
 
 -- Renews first and reads then, so what it tells has been renewed; and looks at the membership again when all
--- is read, so what it tells is this run's.  Leases are taken under a lock, so that each member sees what others
--- have taken; the error that ends the block frees it before the transaction ends.
+-- is read, so what it tells is this run's.  Leases are taken with the group's row locked, so that each member sees what
+-- others have taken; the error that ends the block frees it before the transaction ends.
 CREATE FUNCTION @extschema@.dlock_group_renew( group_name pg_catalog.text, membership pg_catalog.int8, yielded pg_catalog.int8[] DEFAULT NULL,
     OUT partition pg_catalog.text, OUT token pg_catalog.int8, OUT action pg_catalog.text) RETURNS SETOF pg_catalog.record
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
@@ -1058,7 +1065,7 @@ BEGIN
     SELECT s.* INTO share FROM _dlock.group_shares(g, held, membership) s WHERE s.token = membership;
     IF share.owned < share.due THEN
         BEGIN
-            PERFORM pg_advisory_xact_lock(hashtextextended(lock, 0));
+            PERFORM FROM _dlock.group_definition x WHERE x.name = group_name FOR NO KEY UPDATE;
             held := _dlock.group_held(g);
             SELECT s.* INTO share FROM _dlock.group_shares(g, held, membership) s WHERE s.token = membership;
             wanted := ARRAY(SELECT lock || '/' || p FROM unnest(g.partitions) p WHERE lock || '/' || p NOT IN (SELECT h.name FROM unnest(held) h) LIMIT greatest(share.due - share.owned, 0));

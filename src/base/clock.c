@@ -97,20 +97,6 @@ dlock_clock_wall(void)
 	return DLOCK_FAULT_WALL(GetCurrentTimestamp());
 }
 
-/* When the client's statement began, which identifies the statement. */
-TimestampTz
-dlock_clock_statement(void)
-{
-	return GetCurrentStatementStartTimestamp();
-}
-
-/* The boot that dlock_clock_now() counts in; zero if unknown. */
-uint32
-dlock_clock_boot(void)
-{
-	return boot_id;
-}
-
 /*
  * Identify the boot and the timeline, for records.  The upper half has the boot
  * that dlock_clock_now() counts in, the lower half the server's timeline, which

@@ -16,8 +16,6 @@
 extern void dlock_clock_init(void);
 extern DLockTime dlock_clock_now(void);
 extern TimestampTz dlock_clock_wall(void);
-extern TimestampTz dlock_clock_statement(void);
-extern uint32 dlock_clock_boot(void);
 extern uint64 dlock_clock_origin(void);
 extern long dlock_clock_nap_ms(DLockTime now, DLockTime until, DLockTime at_most);
 

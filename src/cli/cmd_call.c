@@ -93,7 +93,7 @@ check_arguments(const Options *options, const char *name, const char *token)
 	unsigned	bit = options->command->bit;
 
 	if ((bit & NAME_LEASE) != 0 && (token != NULL) == (options->owner != NULL))
-		output_error(CLI_EXIT_USAGE, "neither a token nor --owner tells which lease on \"%s\" to use", name);
+		output_error(CLI_EXIT_USAGE, "either a token or --owner has to tell which lease on \"%s\" to use", name);
 	else if (token != NULL && (*token == '\0' || token[strspn(token, "0123456789")] != '\0'))
 		output_error(CLI_EXIT_USAGE, "\"%s\" is not a token", token);
 	else if (bit == CMD_FORCE && options->reason == NULL)

@@ -479,9 +479,10 @@ conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnPara
 	clear_answer(conn);
 
 	/* Without a Sync there is no answer, so half of it is not taken for one. */
-	if (PQsendQueryParams(conn->pg, before, 0, NULL, NULL, NULL, NULL, 0) &&
-		PQsendQueryParams(conn->pg, qualified, count, types, values, NULL, NULL, 0))
-		(void) PQpipelineSync(conn->pg);
+	if (!PQsendQueryParams(conn->pg, before, 0, NULL, NULL, NULL, NULL, 0) ||
+		!PQsendQueryParams(conn->pg, qualified, count, types, values, NULL, NULL, 0) ||
+		!PQpipelineSync(conn->pg))
+		within = 0;				/* nothing will answer */
 	flush(conn);
 	conn->state = CONN_BUSY;
 	conn->is_late = false;
@@ -497,13 +498,25 @@ conn_cancel(Conn *conn)
 	PGcancel   *cancel;
 	char		error[256];
 	pid_t		pid;
+	sigset_t	all;
+	sigset_t	before;
 
 	if (conn->state != CONN_BUSY || conn->canceller != 0)
 		return;
+
+	/*
+	 * Signals are this process's; the other one would write them into its
+	 * pipe, too.
+	 */
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
 	pid = fork();
 	conn->canceller = CLI_MAX(pid, 0);
 	if (pid != 0)
+	{
+		sigprocmask(SIG_SETMASK, &before, NULL);
 		return;
+	}
 
 	/* Somebody may wait for the end of these. */
 	close(STDOUT_FILENO);

@@ -367,10 +367,11 @@ bool
 loop_insist(Conn *conn, CliTime within, const char *sql, int count, const ConnParam *params)
 {
 	CliTime		end = clock_now() + within;
+	CliTime		left;
 
-	for (int attempt = 0; attempt < 3 && clock_now() < end; attempt++)
+	for (int attempt = 0; attempt < 3 && (left = end - clock_now()) > 0; attempt++)
 	{
-		if (conn_ask(conn, end - clock_now(), sql, count, params) != NULL)
+		if (conn_ask(conn, left, sql, count, params) != NULL)
 			return true;
 		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
 			break;

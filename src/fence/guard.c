@@ -406,9 +406,12 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	return token;
 }
 
-/* The name of a row's resource; false if the row names none. */
+/*
+ * The name of a row's resource; false if the row names none.  Throws 22023 if a new row has
+ * a name that cannot be one.
+ */
 static bool
-find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, DLockBytes *name)
+find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, bool is_new, DLockBytes *name)
 {
 	bool		isnull;
 	Datum		value;
@@ -425,6 +428,8 @@ find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, DLockBytes *n
 		return false;
 	suffix = OutputFunctionCall(&guard->output, value);
 	len = guard->prefix.len + strlen(suffix);
+	if (!is_new && (len == 0 || len > DLOCK_NAME_MAX))
+		return false;
 	dlock_name_check(&dlock_name_resource, len);
 	buf = palloc(len);
 	memcpy(buf, guard->prefix.data, guard->prefix.len);
@@ -441,9 +446,9 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 	DLockBytes	new_name;
 
 	/* A row from before the trigger may name none; an update can repair it. */
-	bool		had_name = old != NULL && find_resource(guard, data, old, &old_name);
+	bool		had_name = old != NULL && find_resource(guard, data, old, false, &old_name);
 
-	if (new != NULL && !find_resource(guard, data, new, &new_name))
+	if (new != NULL && !find_resource(guard, data, new, true, &new_name))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("column \"%s\" of a row of table \"%s\" must not be null",

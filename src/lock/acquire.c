@@ -10,12 +10,9 @@
  *
  *	  A request that has to wait goes into the queues of all its locks at
  *	  once.  It holds nothing meanwhile.  When it may be its turn, its process asks
- *	  again (lock/queue.c), and is granted what a newcomer would be granted if
- *	  nobody stood in the queue behind it: by the same code, and at that moment.
- *	  All that differs is that the requests become the leases, so that memory
- *	  cannot be short.  The owner of a place asks in the same way: it is granted what
- *	  can be granted to a request that stands there, or the place gets a process, stays,
- *	  or is given up.
+ *	  again (lock/queue.c), by the same code as a newcomer, and gets what can be granted
+ *	  then; the requests become the leases.  The owner of a place asks in the same way:
+ *	  the place gets a process, stays, or is given up if it cannot be granted.
  *
  *	  A lease that is bound to a session or a transaction need not outlive the
  *	  server, so it has no place on disk: unless the lock is to stay closed
@@ -304,10 +301,11 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return VERDICT_OTHER_PERMITS;
 		}
-		own = dlock_holder_find_owned(item->entry, &owner, now);
-		if (own != NULL && item->part != DLOCK_PART_INTENT)
+		own = (item->part != DLOCK_PART_INTENT) ? dlock_holder_find_owned(item->entry, &owner, now) : NULL;
+		if (own != NULL)
 		{
-			if (!asked.held_by_owner || dlock_rule_is_upgrade((DLockMode) own->mode, request->mode))
+			if (!asked.held_by_owner || own->part != item->part ||
+				dlock_rule_is_upgrade((DLockMode) own->mode, request->mode))
 			{
 				asked.held = (DLockMode) own->mode;
 				acquire->culprit = &request->names[i];
@@ -387,6 +385,7 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 
 	own->holds += counts && own->holds < PG_UINT32_MAX;
+	own->called = true;
 	dlock_step_renew(&acquire->step, own, &item->renewal.term,
 					 !item->other_payload && (item->renewal.must_log || counts));
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);

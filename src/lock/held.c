@@ -5,9 +5,8 @@
  *	  otherwise: by force, by time, with a session.
  *
  * NOTES
- *	  Leases are named by owner, by token, or by a reference.  To find one is the
- *	  first part of each attempt.  A lease on a path is changed under the partition
- *	  locks of all its parts.
+ *	  To find a lease, by owner, token or reference, is the first part of each
+ *	  attempt.  One on a path is changed under the partition locks of all its parts.
  *
  * IDENTIFICATION
  *	  src/lock/held.c
@@ -227,6 +226,7 @@ try_renew(DLockStep *step, void *arg)
 	}
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
+	lease->called |= renew->found.target->by == DLOCK_BY_OWNER;
 	dlock_step_renew(step, lease, &renewal.term, renewal.must_log);
 	renew->lsn = Max(renew->lsn, lease->lsn);
 	if (renewal.term.deadline < term.deadline)
@@ -241,10 +241,8 @@ renew_lease(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
 	DLockHeldRenewal *renew = arg;
 	DLockStep	step;
 
-	renew->found = (DLockHeldFind)
-	{
-		.target = target
-	};
+	memset(&renew->found, 0, sizeof(renew->found));
+	renew->found.target = target;
 	return run_on_found(&step, db, &renew->found, try_renew);
 }
 
@@ -270,7 +268,7 @@ dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int c
 	dlock_flush_commit(renew.lsn, dlock_clock_now());
 }
 
-/* Renew all live leases that the name of an owner stands for, likewise; how many? */
+/* The same with all live leases that the name of an owner stands for; how many? */
 int
 dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
@@ -303,19 +301,10 @@ typedef struct DLockHeldConversion
 	DLockMode	mode;
 	bool		may_wait;
 	const char *problem;		/* what prevents it, or NULL */
-	bool		crowded;		/* the lock has too many holders for it */
+	bool		crowded;		/* too many holders, but for NL and CR */
 	DLockAcquireAnswer answer;
 	DLockAcquireGranted *granted;
 } DLockHeldConversion;
-
-/* Would a conversion give its lock too many holders?  NL and CR do not count. */
-static bool
-is_crowded_by(const DLockSpaceLease *lease, DLockMode mode)
-{
-	return (DLOCK_RULE_BIT(lease->mode) & DLOCK_SPACE_WEAK_MODES) != 0 &&
-		(DLOCK_RULE_BIT(mode) & DLOCK_SPACE_WEAK_MODES) == 0 &&
-		dlock_space_entry_of(lease)->nstrong >= DLOCK_HOLDERS_MAX;
-}
 
 /* Give a lease another mode, and with an upgrade another token. */
 static DLockStepLack
@@ -332,6 +321,7 @@ change_mode(DLockStep *step, DLockSpaceLease *lease, DLockMode mode)
 	if (token != lease->token)
 	{
 		dlock_space_succeed(lease, lease->role, token);
+		lease->called = false;
 		/* A walk over the leases may miss it now. */
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	}
@@ -399,7 +389,9 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	}
 
 	lack = dlock_step_tidy(step, entry);
-	convert->crowded = lack == DLOCK_LACKS_NOTHING && is_crowded_by(lease, convert->mode);
+	convert->crowded = lack == DLOCK_LACKS_NOTHING && entry->nstrong >= DLOCK_HOLDERS_MAX &&
+		(DLOCK_RULE_BIT(before) & DLOCK_SPACE_WEAK_MODES) != 0 &&
+		(DLOCK_RULE_BIT(convert->mode) & DLOCK_SPACE_WEAK_MODES) == 0;
 	if (convert->crowded)
 		return DLOCK_LACKS_NOTHING;
 	if (lack == DLOCK_LACKS_NOTHING)
@@ -536,45 +528,49 @@ try_release(DLockStep *step, void *arg)
 }
 
 /*
- * Release the lease that a target names, or open the lock that it keeps closed;
- * false if there is none.  One whose grant, or last renewal, is not confirmed is
- * released, too, but as far as is known its holder did not hold it any more: false.
+ * Release the lease that a target names, or open the lock that it keeps closed.  False if
+ * there is none, as "found" tells, or if its grant or last renewal is not confirmed: as far
+ * as is known its holder did not hold it any more.
  *
  * The release is not flushed: the next grant of the lock writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
  * at most.  Throws 42501.
  */
 bool
-dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target)
+dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target, bool *found)
 {
 	DLockHeldRelease release = {.found = {.target = target}};
 	DLockStep	step;
 
-	if (!run_on_found(&step, db, &release.found, try_release))
-		return false;
-	dlock_flush_later(step.lsn, step.now);
+	*found = run_on_found(&step, db, &release.found, try_release);
+	if (*found)
+		dlock_flush_later(step.lsn, step.now);
 	if (!release.unconfirmed)
-		return true;
+		return *found;
 	dlock_flush_look();
 	return dlock_flush_is_confirmed(release.level, release.lsn);
 }
 
-/* Release all holds of a lease. */
+/* Release all holds of a lease, and count it if it was held. */
 static bool
 release_owned(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
 {
-	bool		released = dlock_held_release(db, target);
+	bool		found;
 
-	while (released && dlock_held_release(db, target))
+	*(int *) arg += dlock_held_release(db, target, &found);
+	for (bool again = found; again; (void) dlock_held_release(db, target, &again))
 		CHECK_FOR_INTERRUPTS();
-	return released;
+	return found;
 }
 
-/* Release all live leases that the name of an owner stands for; how many? */
+/* Release all live leases that the name of an owner stands for; how many were held? */
 int
 dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 {
-	return run_on_owned(db, owner_name, release_owned, NULL);
+	int			count = 0;
+
+	(void) run_on_owned(db, owner_name, release_owned, &count);
+	return count;
 }
 
 /* ---- by force ---- */
@@ -663,22 +659,19 @@ try_force(DLockStep *step, void *arg)
 int
 dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForced **ended)
 {
-	DLockHeldForce force = {.name = name,.room = 8};
+	DLockHeldForce force = {.name = name,.ended = palloc(0)};
 
-	/* Memory is not to be asked for under the lock. */
-	force.ended = palloc(force.room * sizeof(DLockHeldForced));
-	for (;;)
+	do
 	{
 		DLockStep	step;
 
+		/* Memory is not to be asked for under the lock. */
+		force.room = force.count + 8;
+		force.ended = repalloc_huge(force.ended, force.room * sizeof(DLockHeldForced));
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, dlock_name_hash(db->shared->oid, name));
 		dlock_step_run(&step, try_force, &force);
-		if (force.count <= force.room)
-			break;
-		force.room = force.count + 8;
-		force.ended = repalloc_huge(force.ended, force.room * sizeof(DLockHeldForced));
-	}
+	} while (force.count > force.room);
 	*ended = force.ended;
 	return force.count;
 }
@@ -688,6 +681,7 @@ dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForc
 typedef struct DLockHeldExpiry
 {
 	DLockHeldFind found;
+	DLockHeldStop how;			/* if it is stopped */
 	bool		forced;
 	DLockTime	until;			/* zero: the lease is gone */
 } DLockHeldExpiry;
@@ -758,17 +752,11 @@ delay_of(const DLockSpaceLease *lease, DLockHeldStop how, DLockTime now)
 	return delay;
 }
 
-typedef struct DLockHeldEnd
-{
-	DLockHeldFind found;
-	DLockHeldStop how;
-} DLockHeldEnd;
-
 /* An attempt, which lacks nothing but partitions: end a lease in memory. */
 static DLockStepLack
 try_stop(DLockStep *step, void *arg)
 {
-	DLockHeldEnd *end = arg;
+	DLockHeldExpiry *end = arg;
 	DLockStepLack lack = find_any(step, &end->found);
 	DLockSpaceLease *lease = end->found.lease;
 	DLockTime	delay;
@@ -776,9 +764,21 @@ try_stop(DLockStep *step, void *arg)
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL ||
 		!dlock_rule_is_live(lease->deadline, step->now))
 		return lack;
+
+	/* Another call was told of it. */
+	if (end->how == DLOCK_STOP_UNTOLD && lease->called)
+	{
+		lease->unwritten |= lease->holds > 1 && lease->slot != DLOCK_SLOT_NONE;
+		lease->holds -= lease->holds > 1;
+		dlock_database_note_deadline(dlock_holder_due_at(lease));
+		return DLOCK_LACKS_NOTHING;
+	}
 	delay = delay_of(lease, end->how, step->now);
 	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
+	{
+		dlock_database_note_untidy();
 		dlock_database_note_deadline(step->now + Max(TIDY_DELAY, delay));
+	}
 	dlock_step_stop_lease(step, lease, delay);
 	return DLOCK_LACKS_NOTHING;
 }
@@ -793,7 +793,7 @@ void
 dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockHeldStop how)
 {
 	DLockHolderTarget target = dlock_holder_target(hash, token);
-	DLockHeldEnd end = {.found = {.target = &target},.how = how};
+	DLockHeldExpiry end = {.found = {.target = &target},.how = how};
 	DLockStep	step;
 
 	(void) run_on_found(&step, db, &end.found, try_stop);

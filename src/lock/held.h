@@ -48,7 +48,7 @@ extern DLockAcquireAnswer dlock_held_convert(DLockDatabase *db,
 											 DLockAcquireGranted *granted);
 
 /* releasing and ending */
-extern bool dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target);
+extern bool dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target, bool *found);
 extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
 									DLockHeldForced **ended);

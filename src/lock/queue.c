@@ -206,8 +206,10 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 static void
 drop_over(DLockSpaceEntry *entry, DLockTime now)
 {
-	DLockSpaceLease *request = entry->places ? dlock_space_behind(entry, DLOCK_SPACE_WATCH) : NULL;
+	DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
 
+	while (request != NULL && request->kind != DLOCK_SPACE_ASKED)
+		request = dlock_space_next(request);
 	while (request != NULL && dlock_space_is_over(request, now) &&
 		   (dlock_space_holders(entry) != NULL || !is_alone(entry, request)))
 	{

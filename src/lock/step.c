@@ -359,6 +359,9 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 		dlock_partition_unlock_set(&locked);
 		log_expired(step);
 		fetch(step, lack);
+		/* With a relation it may fail, and nothing is half done. */
+		if (lack != DLOCK_LACKS_NOTHING && step->db->rel != NULL)
+			CHECK_FOR_INTERRUPTS();
 	} while (lack != DLOCK_LACKS_NOTHING);
 	finish(step);
 }

@@ -238,11 +238,12 @@ prepare_bound(int more)
 {
 	if (bound == NULL)
 	{
-		bound = MemoryContextAlloc(TopMemoryContext, 8 * sizeof(DLockGrantsBound));
-		bound_room = 8;
+		/* If one of these fails, the next call registers all of them again. */
 		RegisterXactCallback(xact_callback, NULL);
 		RegisterSubXactCallback(subxact_callback, NULL);
 		on_shmem_exit(end_bound_at_exit, (Datum) 0);
+		bound = MemoryContextAlloc(TopMemoryContext, 8 * sizeof(DLockGrantsBound));
+		bound_room = 8;
 	}
 	if (nbound + more <= bound_room)
 		return;
@@ -294,9 +295,13 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 			break;
 
 		case CHANGE_HOLD:
-			return --lease->holds > 0;
+			lease->holds--;
+			lease->called &= lease->holds > 0;
+			return lease->holds > 0;
 
 		case CHANGE_UPGRADE:
+			if (lease->called)
+				return true;	/* another call was told of the new token */
 			dlock_space_succeed(lease, lease->role, item->from);
 			lease->lsn = lsn;
 			lease->confirmed = item->vouched_until;

@@ -143,7 +143,9 @@ typedef struct DLockSpaceLease
 								 * granted or renewed last */
 	uint8		reentry:2;		/* of a place: a DLockReentry */
 	uint8		placed:1;		/* it is a place */
-	uint8		called:1;		/* of a place: its process is to ask for it */
+	uint8		called:1;		/* of a place: its process is to ask for it;
+								 * of a lease: another call was told of it
+								 * since its token was granted */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 

@@ -512,8 +512,8 @@ dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner)
 
 /*
  * The request in front of which a new one enters a queue; NULL if it goes to the
- * end.  Conversions come first, then requests that only watch, then all others, so
- * that a hand-off need not go through all of the queue.  The partition lock must be
+ * end.  Conversions come first, then requests that only watch, in any order, then all
+ * others, so that a hand-off need not go through all of the queue.  The partition lock must be
  * held.
  */
 DLockSpaceLease *
@@ -521,7 +521,7 @@ dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
 {
 	DLockSpaceLease *request = (kind == DLOCK_SPACE_ASKED) ? NULL : dlock_space_queue(entry);
 
-	while (request != NULL && (request->kind == DLOCK_SPACE_CONVERT || request->kind == kind))
+	while (request != NULL && request->kind == DLOCK_SPACE_CONVERT)
 		request = dlock_space_next(request);
 	return request;
 }
@@ -612,6 +612,7 @@ dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLe
 	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(lease->kind == DLOCK_SPACE_ASKED);
 	unlink_request(entry, lease);
+	lease->called = false;
 	link_holder(entry, lease, path);
 }
 

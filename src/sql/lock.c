@@ -436,10 +436,11 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 static bool
 release_target(DLockDatabase *db, DLockHolderTarget *target)
 {
-	bool		released = dlock_held_release(db, target);
+	bool		found;
+	bool		released = dlock_held_release(db, target, &found);
 
 	target->closed = true;
-	while (!released && dlock_held_release(db, target))
+	while (!released && dlock_held_release(db, target, &found))
 		CHECK_FOR_INTERRUPTS();
 	return released;
 }

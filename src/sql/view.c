@@ -321,6 +321,7 @@ dlock_sql_names_held(PG_FUNCTION_ARGS)
 	{
 		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), &dlock_name_lock);
 
+		CHECK_FOR_INTERRUPTS();
 		state.name = &name;
 		dlock_walk_lock(db.shared->oid, &name, visit_memory, &state);
 		put_held(fcinfo, &state);
@@ -373,7 +374,7 @@ typedef struct DLockViewWaiter
 	uint32		permits;
 	bool		converts;
 	int			position;
-	int			process;		/* that waits, or -1 */
+	int			pid;			/* of the process that waits, or zero */
 	DLockTime	since;
 	DLockTime	kept_until;		/* of a place without a process; else 0 */
 	Oid			role;
@@ -384,6 +385,7 @@ typedef struct DLockViewWaiter
 typedef struct DLockViewQueue
 {
 	List	   *copies;
+	DLockSpaceEntry *entry;
 	int			position;		/* of the last one */
 	DLockProcessBlockers blockers[DLOCK_MODES];
 	Datum		arrays[DLOCK_MODES];	/* of these; zero if that is to be
@@ -429,6 +431,7 @@ begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
 {
 	DLockSpaceLease *lease = dlock_space_holders(entry);
 
+	queue->entry = entry;
 	queue->position = 0;
 	for (int mode = 0; mode < DLOCK_MODES; mode++)
 	{
@@ -468,7 +471,7 @@ copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 	DLockViewWaiter *copy;
 	DLockHolderTexts texts;
 
-	if (request == dlock_space_queue(entry))
+	if (entry != queue->entry || request == dlock_space_queue(entry))
 		begin_queue(queue, entry, now);
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return;
@@ -484,7 +487,7 @@ copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 			.permits = entry->permits,
 			.converts = request->kind == DLOCK_SPACE_CONVERT,
 			.position = queue->position,
-			.process = request->process,
+			.pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0,
 			.since = request->placed ? request->token : dlock_process_at(request->process)->since,
 			.kept_until = (request->process < 0) ? request->confirmed : 0,
 			.role = request->role,
@@ -506,7 +509,6 @@ put_waiters(FunctionCallInfo fcinfo, List *copies)
 	foreach(cell, copies)
 	{
 		DLockViewWaiter *waiter = lfirst(cell);
-		bool		attended = waiter->process >= 0;
 		DLockValueRow row = {0};
 
 		dlock_value_add(&row, true, dlock_name_to_text(waiter->name));
@@ -517,7 +519,7 @@ put_waiters(FunctionCallInfo fcinfo, List *copies)
 		dlock_value_add(&row, true, Int32GetDatum(waiter->position));
 		dlock_value_add(&row, true, TimestampTzGetDatum(wall - (now - waiter->since)));
 		dlock_value_add(&row, true, dlock_value_of_span(now - waiter->since));
-		dlock_value_add(&row, attended, Int32GetDatum(attended ? GetPGProcByNumber(waiter->process)->pid : 0));
+		dlock_value_add(&row, waiter->pid != 0, Int32GetDatum(waiter->pid));
 		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
 		dlock_value_add(&row, true, waiter->blocked_by);
 		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(wall + (waiter->kept_until - now)));

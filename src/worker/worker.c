@@ -121,7 +121,6 @@ typedef struct DLockWorker
 	binaryheap *due;			/* of leases, by due_at */
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
-	DLockTime	planned;		/* when to wake, as published */
 	bool		purges;			/* look for abandoned databases */
 	bool		busy;			/* shows that it is at work */
 	uint64		pass;			/* what backends wait for; or zero */
@@ -213,22 +212,14 @@ first_due(DLockWorker *worker)
 	return (DLockWorkerLease *) DatumGetPointer(binaryheap_first(worker->due));
 }
 
-/* Publish when the worker means to wake; returns when it has to. */
+/* When to wake: at the first end that is known, or to sweep. */
 static DLockTime
-publish_plan(DLockWorker *worker)
+wake_at(DLockWorker *worker)
 {
 	DLockWorkerLease *first = first_due(worker);
-	DLockTime	asked;
+	DLockTime	next = Max(Min(worker->horizon, dlock_database_asked()), worker->earliest_sweep);
 
-	worker->planned = Max(worker->horizon, worker->earliest_sweep);
-	if (first != NULL)
-		worker->planned = Min(worker->planned, first->due_at);
-	asked = dlock_database_plan_sweep(worker->planned);
-
-	/* A lease has an earlier deadline: sweep then, or as soon as allowed. */
-	if (asked < worker->planned)
-		return Min(worker->planned, Max(asked, worker->earliest_sweep));
-	return worker->planned;
+	return (first != NULL) ? Min(next, first->due_at) : next;
 }
 
 /* ---- erasing ---- */
@@ -485,9 +476,9 @@ begin_pass(DLockWorker *worker, DLockTime now)
 static bool
 is_sweep_due(DLockWorker *worker, DLockTime now)
 {
-	DLockTime	asked = dlock_database_asked();
-
-	if (now < worker->horizon && (asked >= worker->planned || now < asked))
+	if (worker->pass != 0 && !worker->pass_swept && dlock_database_is_untidy())
+		return nothing_due(worker, now);
+	if (now < worker->horizon && now < dlock_database_asked())
 		return false;
 	return now >= worker->earliest_sweep ||
 		(worker->pass != 0 && !worker->pass_swept && nothing_due(worker, now));
@@ -498,7 +489,7 @@ static bool
 is_pass_done(DLockWorker *worker)
 {
 	return nothing_due(worker, worker->pass_began) &&
-		(worker->pass_swept || dlock_database_asked() > worker->pass_began);
+		(worker->pass_swept || (dlock_database_asked() > worker->pass_began && !dlock_database_is_untidy()));
 }
 
 static void
@@ -531,7 +522,7 @@ do_due(DLockWorker *worker)
 	if (is_sweep_due(worker, now))
 		sweep(worker, now);
 	erase_due(worker);
-	next = Min(pending, publish_plan(worker));
+	next = Min(pending, wake_at(worker));
 	if (worker->pass != 0 && !is_pass_done(worker))
 		return now;
 	end_pass(worker);

@@ -188,6 +188,22 @@ RESET dlock.tokens;
 UPDATE guard_d SET token = 20;
 SELECT tableoid::regclass, part, id, token FROM guard_d ORDER BY id;
 
+-- rows from before the trigger, whose names cannot be those of resources, can be mended and removed
+CREATE TABLE guard_n (id int, resource text);
+INSERT INTO guard_n VALUES (1, ''), (2, repeat('x', 300)), (3, NULL), (4, '');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_n FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=resource');
+SELECT dlock_acquire('guard-n', 'a', '1 h') AS token \gset
+SELECT format('"guard-n"=%s', :token) AS setting \gset
+SET dlock.tokens = :'setting';
+UPDATE guard_n SET resource = 'guard-n' WHERE id < 4;
+DELETE FROM guard_n;
+RESET dlock.tokens;
+\set VERBOSITY sqlstate
+INSERT INTO guard_n VALUES (5, '');
+\set VERBOSITY default
+SELECT dlock_release('guard-n', 'a');
+DROP TABLE guard_n;
+
 -- live: each token that a statement presents must be that of the lease
 CREATE TABLE guard_l (id int, token bigint);
 INSERT INTO guard_l VALUES (1), (2);

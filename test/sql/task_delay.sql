@@ -59,3 +59,13 @@ SELECT dlock_task_fail('task-delay', 'e', :e, delay => '-1 s');
 SELECT dlock_task_release('task-delay', 'e', :e, delay => '36501 days');
 SELECT * FROM pg_temp.shown();
 SELECT dlock_queue_drop('task-delay');
+
+-- many delays that end at one time: a capture looks at some of them, and the next ones find the others
+SELECT dlock_queue_create('task-many');
+SELECT count(dlock_task_put('task-many', i::text, delay => '1 ms')) FROM generate_series(1, 1200) i;
+SELECT pg_sleep(0.002);
+SELECT count(*) FROM dlock_task_capture('task-many');
+SELECT count(*) FROM _dlock.task WHERE put_off IS NOT NULL;
+SELECT count(*) FROM dlock_task_capture('task-many', 1000);
+SELECT count(*) FROM dlock_task_capture('task-many', 1000);
+SELECT dlock_queue_drop('task-many');

@@ -33,27 +33,29 @@ BEGIN
 	reads_a_call := (after.idx_tup_fetch - before.idx_tup_fetch) / n;
 END $$;
 
--- Pages that put, capture, finish and a capture of an empty queue visit, if these are more than a few.
+-- Pages that put, capture, finish and a capture of an empty queue visit, if these are more than a few.  Of three
+-- rounds the least counts: a look into a catalog after an invalidation is no part of what a call costs.
 CREATE FUNCTION task_plan_pages(OUT step text, OUT pages int) RETURNS SETOF record LANGUAGE plpgsql AS $$
 DECLARE
-	t record;
 	plan json;
 	call text;
 BEGIN
 	CREATE TEMP TABLE captured (key text, token int8) ON COMMIT DROP;
-	FOREACH call IN ARRAY ARRAY[
-		'SELECT dlock_task_put(''task-plan'', ''p'' || clock_timestamp(), priority => -1)',
-		'INSERT INTO captured SELECT key, token FROM dlock_task_capture(''task-plan'')',
-		'SELECT dlock_task_finish(''task-plan'', key, token) FROM captured',
-		'SELECT dlock_task_capture(''task-plan-empty'')']
-	LOOP
-		EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || call INTO plan;
-		pages := (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int;
-		step := substring(call from 'dlock_task_\w+');
-		IF pages > 20 THEN
-			RETURN NEXT;
-		END IF;
+	CREATE TEMP TABLE visited (step text, pages int) ON COMMIT DROP;
+	FOR round IN 1 .. 3 LOOP
+		FOREACH call IN ARRAY ARRAY[
+			'SELECT dlock_task_put(''task-plan'', ''p'' || clock_timestamp(), priority => -1)',
+			'INSERT INTO captured SELECT key, token FROM dlock_task_capture(''task-plan'')',
+			'SELECT dlock_task_finish(''task-plan'', key, token) FROM captured',
+			'SELECT dlock_task_capture(''task-plan-empty'')']
+		LOOP
+			EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || call INTO plan;
+			INSERT INTO visited VALUES (substring(call from 'dlock_task_\w+.*plan[-a-z]*'),
+				(plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int);
+		END LOOP;
+		DELETE FROM captured;
 	END LOOP;
+	RETURN QUERY SELECT v.step, min(v.pages) FROM visited v GROUP BY v.step HAVING min(v.pages) > 20;
 END $$;
 
 SELECT dlock_queue_create('task-plan', max_attempts => NULL);

@@ -135,6 +135,21 @@ foreach my $what (sort keys %grant)
 
 }
 
+# What another call was told meanwhile stays: a client that lost its connection asks again.
+foreach my $case ([ 'return', 1 ], [ 'count', 1 ])
+{
+	my ($reentry, $holds) = @$case;
+
+	stop_at($monitor, $caller, 'flush');
+	$caller->ask("SELECT dlock_acquire('again', 'me', '10 min')");
+	is_at($monitor, 'flush');
+	my $told = $next->query_safe("SET synchronous_commit = off; SELECT dlock_acquire('again', 'me', '10 min', reentry => '$reentry')");
+	cut_at('cancelled', 'flush', "asked again with $reentry: the first call is cancelled");
+	is($next->query_safe("SELECT dlock_check('again', $told), holds FROM dlock_lease('again')"), "t|$holds", "asked again with $reentry: the lease stays");
+	is($next->query_safe("RESET synchronous_commit; SELECT dlock_release_token('again', $told)"), 't', "asked again with $reentry: and is released");
+	is_free("asked again with $reentry", 'again');
+}
+
 # By statement_timeout, which goes by the machine's clock and rings while the call stands.
 {
 	stop_at($monitor, $caller, 'flush');

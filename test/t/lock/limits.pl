@@ -193,6 +193,13 @@ foreach my $how ('alone', 'while the worker erases', 'and is cancelled')
 	$tenant->query_safe("SELECT dlock_release('t-' || i, 'alice') FROM generate_series(6, 7) i");
 }
 
+# What ended a moment ago without its page being erased is found by the worker's pass.
+$admin->query_safe('CREATE ROLE narrow LOGIN; ALTER ROLE narrow SET dlock.max_leases = 1');
+my $narrow = DLockSession->new($node, $db, user => 'narrow');
+isnt($narrow->query_safe("SELECT dlock_acquire('narrow-1', bind => 'transaction', lock_delay => '1 s')"), '', 'the one lease');
+isnt($narrow->query("SELECT dlock_acquire('narrow-2')"), 'ERROR 53400', 'which has ended: another one is granted');
+$narrow->quit;
+
 # Without a worker it does not wait.
 still_worker($node);
 $tenant->query_safe("SELECT dlock_acquire('t-6', 'alice', '10 h'), dlock_acquire('brief', 'alice', '10 min')");

@@ -150,7 +150,7 @@ BEGIN
 	END LOOP;
 EXCEPTION WHEN query_canceled THEN
 	PERFORM set_config('statement_timeout', '0', true);
-	RETURN (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory');
+	RETURN (SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND pid = pg_backend_pid());
 END $$;
 EOC
 	# On a busy machine the time may be over before the function catches that.

@@ -138,15 +138,27 @@ sub owners
 	my $three = DLockSession->new($node, $db);
 	my $a = join_group($one, 'g', 'a', '1 h');
 
-	$three->query_safe("SELECT pg_advisory_lock(hashtextextended('group:g', 0))");
+	$three->query_safe("BEGIN; SELECT FROM _dlock.group_definition WHERE name = 'g' FOR UPDATE");
 	$one->ask("SELECT count(*) FROM dlock_group_renew('g', $a)");
-	wait_until(sub { $two->query_safe("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") }) or die 'it does not wait';
+	wait_until(sub { $two->query_safe("SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted") }) or die 'it does not wait';
 	my $again = join_group($two, 'g', 'a', '1 h');
 	is(owners('g', $two), '0- 1- 2- 3-', 'joined meanwhile: nothing is taken yet');
 	$three->quit;
 	is($one->answer, 'ERROR LK002', 'joined meanwhile: the earlier run is told');
 	is(beat($two, 'g', $again), 'run 0 1 2 3, yield ', 'joined meanwhile: the later one runs all');
 	$two->query_safe("SELECT dlock_group_leave('g', $again)");
+}
+
+# What other roles put into the table or hold on the lock of their group breaks no view.
+{
+	is($one->query("INSERT INTO _dlock.group_definition VALUES (repeat('x', 300), current_user::regrole, '{a}')"), 'ERROR 22023', 'by hand: a name that is too long');
+	is($one->query("UPDATE _dlock.group_definition SET partitions = '{NULL}'"), 'ERROR 22004', 'by hand: no name');
+	$one->query_safe("SELECT dlock_group_create('odd', 3)");
+	$one->query_safe("SELECT dlock_acquire('group:odd', 'group:odd/$_', '1 h', mode => 'shared', payload => '{\"weight\": $_}') IS NOT NULL") foreach '0', '"x"', 'null', '99999';
+	my $member = join_group($one, 'odd', 'm', '1 h');
+	is($one->query_safe("SELECT members FROM dlock_group_state WHERE group_name = 'odd'"), 1, 'odd weights: no members');
+	is(beat($one, 'odd', $member), 'run 0 1 2, yield ', 'odd weights: the member gets all');
+	$one->query_safe("SELECT dlock_force_release('group:odd', 'test') FROM generate_series(1, 2); SELECT dlock_release_all('group:odd/m'); SELECT dlock_group_drop('odd')");
 }
 
 # Weights.
