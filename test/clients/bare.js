@@ -263,6 +263,38 @@ const tests = {
     assert.strictEqual((await second).token, 7);
   },
 
+  async 'what ends the place of a task has its other requests ask for one'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const lease = session.acquire('x', { task: 't', wait: Infinity });
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const taking = await next('take', session.client);
+    for (const options of [{}, { wait: 10 }, { wait: Infinity, signal: giver.signal }]) {
+      const other = session.acquire('x', { task: 't', ...options }).catch((error) => error.name);
+      (await next('acquire_each', ['x'])).answer('NULL');
+      await turn();
+      if (options.signal) {
+        giver.abort();
+      }
+      if (options.wait) {
+        const last = await next('acquire_each', ['x']);
+        assert.strictEqual(last.values[8], '0');
+        last.answer('NULL');
+      }
+      await other;
+      const again = await next('acquire_each', ['x']);
+      assert.strictEqual(again.values[8], '10000000 microseconds');
+      again.answer('NULL');
+    }
+    taking.rows(['x', `${session.client}#t`, 7]);
+    assert.strictEqual((await lease).token, 7);
+    (await next('take', session.client)).rows();
+    await none();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
   async 'a session that is closed: waits end at once, what is granted late is released'() {
     const session = new Session(where);
     const lease = session.acquire('held');

