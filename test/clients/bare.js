@@ -65,7 +65,8 @@ function advance(ms) {
 
 // The next statement, which has to be this one.
 async function next(what, names) {
-  while (asked.length === 0) {
+  for (const until = clock() + 60000; asked.length === 0;) {
+    assert.ok(clock() < until, 'nothing is asked for');
     await turn();
   }
   const statement = asked.shift();
@@ -385,6 +386,32 @@ const tests = {
     (await lease).release();
     (await next('release_each', ['job'])).answer('t');
     assert.deepStrictEqual(told, ['renewals fail: XX000']);
+  },
+
+  // What they are told goes on: renewals, elections and workers.
+  async 'an onTrouble that throws'() {
+    const thrown = [];
+    const listen = ({ message }) => thrown.push(message);
+    process.on('uncaughtException', listen);
+    process.on('unhandledRejection', listen);
+    const session = new Session(where, { onTrouble() { throw new Error('by onTrouble'); } });
+    const lease = session.acquire('job', { ttl: 1200 });
+    (await next('acquire_each', ['job'])).answer(7);
+    await lease;
+    (await next('renew_each', ['job'])).fail('XX000');
+    (await next('renew_each', ['job'])).answer('t');
+    const released = (await lease).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+    const worker = session.worker('queue', () => {});
+    (await next('task_capture', 'queue')).fail('XX000');
+    const capturing = await next('task_capture', 'queue');
+    const stopped = worker.stop();
+    capturing.rows();
+    await stopped;
+    process.removeListener('uncaughtException', listen);
+    process.removeListener('unhandledRejection', listen);
+    assert.deepStrictEqual(thrown, ['by onTrouble', 'by onTrouble']);
   },
 
   // The server rolls a transaction back in which a statement has failed, and COMMIT is no error.

@@ -125,7 +125,7 @@ class Session {
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
     this._timerAt = Infinity;
-    this._tell = onTrouble; // what goes wrong in the background
+    this._tell = (error) => queueMicrotask(() => onTrouble(error)); // what goes wrong in the background; it may throw
     this._inTrouble = false; // do renewals fail?
     this._closing = new Set(); // what has to be ended by close()
     this._closed = false;
