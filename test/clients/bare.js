@@ -274,6 +274,7 @@ const tests = {
       const other = session.acquire('x', { task: 't', ...options }).catch((error) => error.name);
       (await next('acquire_each', ['x'])).answer('NULL');
       await turn();
+      advance(10); // timers may come early
       if (options.signal) {
         giver.abort();
       }
@@ -412,6 +413,48 @@ const tests = {
     process.removeListener('uncaughtException', listen);
     process.removeListener('unhandledRejection', listen);
     assert.deepStrictEqual(thrown, ['by onTrouble', 'by onTrouble']);
+  },
+
+  async 'a task that is captured too late is given back'() {
+    const session = new Session(where);
+    const worker = session.worker('queue', () => assert.fail('it was begun'), { ttl: 3000 });
+    const capturing = await next('task_capture', 'queue');
+    advance(2500); // from then on it is too late
+    capturing.rows(['late', '7', 'null', '0', '1', 'ready']);
+    (await next('task_release', ['queue'])).answer('t');
+    const again = await next('task_capture', 'queue');
+    const stopped = worker.stop();
+    again.rows();
+    await stopped;
+    assert.throws(() => session.worker('queue'), TypeError);
+  },
+
+  // Nothing is left at a task that goes on while others come and go.
+  async 'a worker that is full waits for the next end'() {
+    const session = new Session(where);
+    const ends = new Map();
+    const worker = session.worker('queue', ({ key }) => new Promise((resolve) => { ends.set(key, resolve); }), { concurrency: 2 });
+    (await next('task_capture', 'queue')).rows(...['long', '0'].map((key) => [key, '7', 'null', '0', '1', 'ready']));
+    await turn();
+    let waits = 0;
+    const [long] = worker.running;
+    const then = long.then.bind(long);
+    long.then = (...calls) => {
+      waits++;
+      return then(...calls);
+    };
+    for (let i = 1; i <= 3; i++) {
+      ends.get(`${i - 1}`)();
+      (await next('task_finish', ['queue'])).answer('t');
+      (await next('task_capture', 'queue')).rows([`${i}`, '7', 'null', '0', '1', 'ready']);
+      await turn();
+    }
+    assert.strictEqual(waits, 0);
+    const stopped = worker.stop();
+    ['long', '3'].forEach((key) => ends.get(key)());
+    (await next('task_finish', ['queue'])).answer('t');
+    (await next('task_finish', ['queue'])).answer('t');
+    await stopped;
   },
 
   // The server rolls a transaction back in which a statement has failed, and COMMIT is no error.
