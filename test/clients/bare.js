@@ -157,6 +157,25 @@ const tests = {
     await assert.rejects(slow, { name: 'LeaseRefused' });
   },
 
+  async 'a renewal has as long as the margin, and a second at least'() {
+    const session = new Session(where);
+    for (const [ttl, within] of [[9600, 1600], [600, 1000]]) {
+      const acquired = session.acquire('job', { ttl });
+      (await next('acquire_each', ['job'])).answer(7);
+      const lease = await acquired;
+      const before = performance.now();
+      advance(ttl / 6);
+      session._tick();
+      const renewal = await next('renew_each', ['job']);
+      const { until } = session.lines.lines[0];
+      assert.ok(until >= before + within && until <= performance.now() + within, `${until - performance.now()} left of ${within}`);
+      renewal.answer('t');
+      const released = lease.release();
+      (await next('release_each', ['job'])).answer('t');
+      await released;
+    }
+  },
+
   async 'an error is traced to the request whose it is'() {
     const session = new Session(where);
     const first = session.acquire('x');

@@ -533,17 +533,18 @@ class Session {
   // Stop what is late, and renew what is due, or soon will be.
   _tick() {
     const at = now();
-    let next = Infinity;
-    this._timerAt = this._margin = Infinity;
+    let [next, margin] = [Infinity, Infinity];
+    this._timerAt = Infinity;
     for (const hold of this._holds) {
       if (!hold.lost) {
         if (hold._renewAt <= at + hold._every / 2) {
           hold._renew();
         }
-        this._margin = Math.min(this._margin, hold._margin);
+        margin = Math.min(margin, hold._margin);
         next = Math.min(next, hold._renewAt, hold._stopAt);
       }
     }
+    this._margin = margin;
     this._arm(next);
   }
 
