@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -204,6 +205,9 @@ func TestOptions(t *testing.T) {
 	for _, option := range []dlock.Option{dlock.TTL(0), dlock.TTL(-1), dlock.Wait(-1), dlock.LockDelay(-1), dlock.Payload(func() {})} {
 		if _, err := session.Acquire(context.Background(), "job", option); err == nil {
 			t.Error("an option that is wrong")
+		}
+		if err := session.Elect(context.Background(), "job", nil, option); err == nil {
+			t.Error("an option of an election that is wrong")
 		}
 	}
 	if _, err := dlock.ConnectTo(t, s, dlock.Client("a#b")).Acquire(context.Background(), "job"); err == nil {
@@ -663,6 +667,36 @@ func TestLoss(t *testing.T) {
 	expect(t, err, dlock.ErrLost)
 	expect(t, err, failed)
 	<-called
+}
+
+// A task whose capture has ended is not begun; one whose handler ends its goroutine has ended.
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	for _, ttl := range []time.Duration{time.Microsecond, time.Hour} {
+		ctx, stop := context.WithCancel(context.Background())
+		begun, done := make(chan bool, 1), make(chan error)
+		go func() {
+			done <- session.Work(ctx, "queue", func(context.Context, *dlock.Task) error {
+				begun <- true
+				runtime.Goexit()
+				return nil
+			}, dlock.TTL(ttl))
+		}()
+		s.any(false).answer <- "job 7 null 0 1 ready"
+		if ttl < time.Hour {
+			s.next("task_release", "queue").answer <- "{t}"
+		} else {
+			<-begun
+		}
+		again := s.any(false)
+		if again.what != "task_capture" || len(begun) > 0 {
+			t.Fatal(again, len(begun))
+		}
+		stop()
+		again.answer <- stateError("XX000")
+		expect(t, <-done, nil)
+	}
 }
 
 // Renewals that fail are told once.
