@@ -535,6 +535,52 @@ const tests = {
     await released;
   },
 
+  async 'a release that is not heard of does not refuse the next request of the task'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { task: 't' });
+    (await next('acquire_each', ['x'])).answer(5);
+    const released = (await lease).release();
+    const release = await next('release_each', ['x']);
+    advance(3000); // it is tried no longer
+    release.fail('57P01');
+    await released;
+    const again = session.acquire('x', { task: 't' });
+    const asking = await next('acquire_each', ['x']);
+    assert.strictEqual(asking.values[5], 'return');
+    asking.answer(5);
+    const over = (await again).release();
+    (await next('release_each', ['x'])).answer('t');
+    await over;
+    const last = session.acquire('x', { task: 't' });
+    const deny = await next('acquire_each', ['x']);
+    assert.strictEqual(deny.values[5], 'deny');
+    deny.answer('NULL');
+    await assert.rejects(last, { name: 'LeaseRefused' });
+  },
+
+  async 'what one of two requests was granted unheard is undone by the last one'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const first = session.acquire('x', { task: 't' }).catch((error) => error.name);
+    const asking = await next('acquire_each', ['x']);
+    const second = session.acquire('x', { task: 't', wait: Infinity, signal: giver.signal }).catch((error) => error.name);
+    asking.fail('57P01');
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const { values, answer } = await next('take', session.client).then(() => next('acquire_each', ['x']));
+    assert.strictEqual(values[5], 'deny');
+    answer('NULL');
+    assert.strictEqual(await first, 'LeaseRefused');
+    (await next('acquire_each', ['x'])).answer('NULL'); // for a place
+    await turn();
+    giver.abort();
+    assert.strictEqual(await second, 'AbortError');
+    (await next('acquire_each', ['x'])).answer('NULL');
+    (await next('lease', ['x'])).answer(7);
+    (await next('release_each', ['x'])).answer('t');
+    await none();
+    assert.strictEqual(session._doubts.size + session._claims.size, 0);
+  },
+
   async 'there is nothing to undo'() {
     const session = new Session(where);
     const giver = new AbortController();

@@ -92,6 +92,7 @@ class Want {
     this.done = false;
     this.placed = false;
     this.inDoubt = false;
+    this.returns = false; // it has asked for what its task may hold
     this.got = null; // a turn
     this.go = null; // what ends its wait
     this.delay = 0;
@@ -122,6 +123,7 @@ class Session {
     this._releasing = new Bag(); // leases
     this._wants = new Bag(); // requests
     this._claims = new Map(); // by key
+    this._doubts = new Map(); // until when a task may hold what it has not heard of, by key
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
     this._timerAt = Infinity;
@@ -292,7 +294,7 @@ class Session {
 
   // Most requests are granted by the first answer; all others are pursued.  Does not throw.
   _obtain(want) {
-    if (want.claims.some(({ dying, held }) => dying || (held > 0 && want.patient))) {
+    if (want.claims.some(({ key, dying, held }) => dying || (held > 0 && want.patient) || this._doubts.has(key))) {
       return this._pursue(want, null);
     }
     want.claims.forEach((claim) => { claim.wanted += 1; });
@@ -315,6 +317,7 @@ class Session {
         await claim.dying;
       }
       want.claims.forEach((claim) => { claim.wanted += 1; });
+      this._inherit(want);
     }
     try {
       if (first === null && want.gone) {
@@ -328,8 +331,11 @@ class Session {
         want.resolve(lease);
       }
     } catch (error) {
+      this._inherit(want);
       if (want.inDoubt && this._isAlone(want)) {
         await this._holdUp(want, this._undo(want));
+      } else if (want.inDoubt) {
+        this._doubt(want.claims, now() + want.ttl);
       }
       this._done(want);
       want.reject(error);
@@ -393,7 +399,7 @@ class Session {
         }
       } catch (error) {
         const raised = want.inDoubt; // meanwhile
-        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused));
+        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused && want.returns));
         if (error.code === '40P01' && raised && !want.gone) {
           continue; // perhaps for a lease that it has not heard of
         }
@@ -411,13 +417,13 @@ class Session {
 
   // The last time, it leaves no place.
   _askOnce(want, inDoubt, last) {
-    const again = (inDoubt || want.placed) && this._isAlone(want) ? 'return' : want.reentry;
+    want.returns = (inDoubt || want.placed) && this._isAlone(want);
     if (!last && want.place !== null) {
       this.waits.expect(want);
     }
     want.inDoubt = false;
     try {
-      return want.ask(last ? '0' : Waits.KEEP, again);
+      return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
     } catch (error) {
       return Promise.reject(error); // its payload is no JSON
     }
@@ -466,6 +472,20 @@ class Session {
       } catch {
         await nap(100);
       }
+    }
+    this._doubt(want.claims, now() + want.ttl);
+  }
+
+  // What could not be undone or released, a later request of the task asks for, or undoes.
+  _doubt(claims, until) {
+    this._doubts.forEach((end, key) => end > now() || this._doubts.delete(key));
+    claims.forEach(({ key }) => this._doubts.set(key, until));
+  }
+
+  _inherit(want) {
+    for (const { key } of this._doubts.size > 0 && this._isAlone(want) ? want.claims : []) {
+      want.inDoubt = want.inDoubt || this._doubts.get(key) > now();
+      this._doubts.delete(key);
     }
   }
 

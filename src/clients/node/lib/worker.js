@@ -94,11 +94,8 @@ class Task extends Hold {
 
 class Worker {
   constructor(session, queue, handler, { concurrency = 1, ttl = 60000, fromStates = null, toState = 'working', onTimeout = null } = {}) {
-    if (typeof handler !== 'function') {
-      throw new TypeError('handler must be a function');
-    }
-    if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 1000) {
-      throw new TypeError('concurrency must be a number from 1 to 1000');
+    if (typeof handler !== 'function' || !Number.isInteger(concurrency) || concurrency < 1 || concurrency > 1000) {
+      throw new TypeError('handler must be a function, and concurrency a number from 1 to 1000');
     }
     this.queue = queue;
     this.running = new Set(); // promises of tasks
@@ -136,10 +133,7 @@ class Worker {
     const run = (this._stopping || task.lost ? task._settle(RELEASE, null).then(() => task._end()) : task._run(handler)).catch((error) => {
       task._end();
       this._session._tell(error);
-    }).then(() => {
-      this.running.delete(run);
-      this._freed();
-    });
+    }).then(() => this.running.delete(run) && this._freed());
     this.running.add(run);
   }
 
