@@ -626,6 +626,58 @@ func TestSharedPlace(t *testing.T) {
 	asked("0") <- "{NULL}"
 }
 
+// What a task may hold unheard refuses none of its requests: the next one asks for that, or the last one ends it.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	task := dlock.WithTask(context.Background(), "one")
+	asked := func(reentry string) chan any {
+		t.Helper()
+		statement := s.next("acquire_each", "a")
+		if statement.args[5] != reentry {
+			t.Fatal(statement.args)
+		}
+		return statement.answer
+	}
+	c := acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	asked("deny") <- "{7}"
+	lease := (<-c[0]).lease
+	released := make(chan error)
+	go func() { released <- lease.Release() }()
+	for over := false; !over; {
+		select {
+		case statement := <-s.asked:
+			statement.answer <- stateError("57P01")
+		case err := <-released:
+			expect(t, err, nil)
+			over = true
+		}
+	}
+	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	asked("return") <- "{7}"
+	s.release((<-c[0]).lease)
+
+	// Two requests, of which one is in doubt.
+	ctx, giveUp := context.WithCancel(task)
+	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	granting := asked("deny")
+	c = append(c, acquire(s, session, ctx, []string{"a"}, dlock.Wait(dlock.Forever), dlock.TTL(time.Hour))...)
+	granting <- stateError("57P01")
+	asked("deny") <- "{NULL}"
+	asked("deny") <- "{NULL}"
+	expect(t, (<-c[0]).err, dlock.ErrRefused)
+	again := s.next("acquire_each", "a").answer
+	giveUp()
+	expect(t, (<-c[1]).err, context.Canceled)
+	again <- stateError("XX000")
+	s.next("acquire_each", "a").answer <- stateError("XX000")
+	s.next("lease", "a").answer <- `{1} [{"token":8}]`
+	s.next("release_each", "a").answer <- "{t}"
+	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	asked("deny") <- "{9}"
+	s.release((<-c[0]).lease)
+}
+
 // A lock that its task enters again is entered once, whatever the request is told last.
 func TestReentry(t *testing.T) {
 	t.Parallel()
