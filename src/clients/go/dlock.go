@@ -185,7 +185,8 @@ func (s *Session) Present(ctx context.Context, tx Execer, leases ...*Lease) erro
 	return Explain(err)
 }
 
-// Close ends waits, gives back all, and closes the connections.  Elections and workers come to their ends first.
+// Close ends waits, gives back all, and closes the connections.  Elections, watches and workers come to their ends first, so
+// none of their functions may call it.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
