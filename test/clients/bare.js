@@ -65,7 +65,8 @@ function advance(ms) {
 
 // The next statement, which has to be this one.
 async function next(what, names) {
-  while (asked.length === 0) {
+  for (const until = clock() + 60000; asked.length === 0;) {
+    assert.ok(clock() < until, 'nothing is asked for');
     await turn();
   }
   const statement = asked.shift();
@@ -154,6 +155,25 @@ const tests = {
     await released;
     granting.answer('NULL');
     await assert.rejects(slow, { name: 'LeaseRefused' });
+  },
+
+  async 'a renewal has as long as the margin, and a second at least'() {
+    const session = new Session(where);
+    for (const [ttl, within] of [[9600, 1600], [600, 1000]]) {
+      const acquired = session.acquire('job', { ttl });
+      (await next('acquire_each', ['job'])).answer(7);
+      const lease = await acquired;
+      const before = performance.now();
+      advance(ttl / 6);
+      session._tick();
+      const renewal = await next('renew_each', ['job']);
+      const { until } = session.lines.lines[0];
+      assert.ok(until >= before + within && until <= performance.now() + within, `${until - performance.now()} left of ${within}`);
+      renewal.answer('t');
+      const released = lease.release();
+      (await next('release_each', ['job'])).answer('t');
+      await released;
+    }
   },
 
   async 'an error is traced to the request whose it is'() {
@@ -263,6 +283,39 @@ const tests = {
     assert.strictEqual((await second).token, 7);
   },
 
+  async 'what ends the place of a task has its other requests ask for one'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const lease = session.acquire('x', { task: 't', wait: Infinity });
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const taking = await next('take', session.client);
+    for (const options of [{}, { wait: 10 }, { wait: Infinity, signal: giver.signal }]) {
+      const other = session.acquire('x', { task: 't', ...options }).catch((error) => error.name);
+      (await next('acquire_each', ['x'])).answer('NULL');
+      await turn();
+      advance(10); // timers may come early
+      if (options.signal) {
+        giver.abort();
+      }
+      if (options.wait) {
+        const last = await next('acquire_each', ['x']);
+        assert.strictEqual(last.values[8], '0');
+        last.answer('NULL');
+      }
+      await other;
+      const again = await next('acquire_each', ['x']);
+      assert.strictEqual(again.values[8], '10000000 microseconds');
+      again.answer('NULL');
+    }
+    taking.rows(['x', `${session.client}#t`, 7]);
+    assert.strictEqual((await lease).token, 7);
+    (await next('take', session.client)).rows();
+    await none();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
   async 'a session that is closed: waits end at once, what is granted late is released'() {
     const session = new Session(where);
     const lease = session.acquire('held');
@@ -355,6 +408,74 @@ const tests = {
     assert.deepStrictEqual(told, ['renewals fail: XX000']);
   },
 
+  // What they are told goes on: renewals, elections and workers.
+  async 'an onTrouble that throws'() {
+    const thrown = [];
+    const listen = ({ message }) => thrown.push(message);
+    process.on('uncaughtException', listen);
+    process.on('unhandledRejection', listen);
+    const session = new Session(where, { onTrouble() { throw new Error('by onTrouble'); } });
+    const lease = session.acquire('job', { ttl: 1200 });
+    (await next('acquire_each', ['job'])).answer(7);
+    await lease;
+    (await next('renew_each', ['job'])).fail('XX000');
+    (await next('renew_each', ['job'])).answer('t');
+    const released = (await lease).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+    const worker = session.worker('queue', () => {});
+    (await next('task_capture', 'queue')).fail('XX000');
+    const capturing = await next('task_capture', 'queue');
+    const stopped = worker.stop();
+    capturing.rows();
+    await stopped;
+    process.removeListener('uncaughtException', listen);
+    process.removeListener('unhandledRejection', listen);
+    assert.deepStrictEqual(thrown, ['by onTrouble', 'by onTrouble']);
+  },
+
+  async 'a task that is captured too late is given back'() {
+    const session = new Session(where);
+    const worker = session.worker('queue', () => assert.fail('it was begun'), { ttl: 3000 });
+    const capturing = await next('task_capture', 'queue');
+    advance(2500); // from then on it is too late
+    capturing.rows(['late', '7', 'null', '0', '1', 'ready']);
+    (await next('task_release', ['queue'])).answer('t');
+    const again = await next('task_capture', 'queue');
+    const stopped = worker.stop();
+    again.rows();
+    await stopped;
+    assert.throws(() => session.worker('queue'), TypeError);
+  },
+
+  // Nothing is left at a task that goes on while others come and go.
+  async 'a worker that is full waits for the next end'() {
+    const session = new Session(where);
+    const ends = new Map();
+    const worker = session.worker('queue', ({ key }) => new Promise((resolve) => { ends.set(key, resolve); }), { concurrency: 2 });
+    (await next('task_capture', 'queue')).rows(...['long', '0'].map((key) => [key, '7', 'null', '0', '1', 'ready']));
+    await turn();
+    let waits = 0;
+    const [long] = worker.running;
+    const then = long.then.bind(long);
+    long.then = (...calls) => {
+      waits++;
+      return then(...calls);
+    };
+    for (let i = 1; i <= 3; i++) {
+      ends.get(`${i - 1}`)();
+      (await next('task_finish', ['queue'])).answer('t');
+      (await next('task_capture', 'queue')).rows([`${i}`, '7', 'null', '0', '1', 'ready']);
+      await turn();
+    }
+    assert.strictEqual(waits, 0);
+    const stopped = worker.stop();
+    ['long', '3'].forEach((key) => ends.get(key)());
+    (await next('task_finish', ['queue'])).answer('t');
+    (await next('task_finish', ['queue'])).answer('t');
+    await stopped;
+  },
+
   // The server rolls a transaction back in which a statement has failed, and COMMIT is no error.
   async 'a transaction that is not committed'() {
     const session = new Session(where);
@@ -412,6 +533,52 @@ const tests = {
     const released = (await second).release();
     (await next('release_each', ['x'])).answer('t');
     await released;
+  },
+
+  async 'a release that is not heard of does not refuse the next request of the task'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { task: 't' });
+    (await next('acquire_each', ['x'])).answer(5);
+    const released = (await lease).release();
+    const release = await next('release_each', ['x']);
+    advance(3000); // it is tried no longer
+    release.fail('57P01');
+    await released;
+    const again = session.acquire('x', { task: 't' });
+    const asking = await next('acquire_each', ['x']);
+    assert.strictEqual(asking.values[5], 'return');
+    asking.answer(5);
+    const over = (await again).release();
+    (await next('release_each', ['x'])).answer('t');
+    await over;
+    const last = session.acquire('x', { task: 't' });
+    const deny = await next('acquire_each', ['x']);
+    assert.strictEqual(deny.values[5], 'deny');
+    deny.answer('NULL');
+    await assert.rejects(last, { name: 'LeaseRefused' });
+  },
+
+  async 'what one of two requests was granted unheard is undone by the last one'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const first = session.acquire('x', { task: 't' }).catch((error) => error.name);
+    const asking = await next('acquire_each', ['x']);
+    const second = session.acquire('x', { task: 't', wait: Infinity, signal: giver.signal }).catch((error) => error.name);
+    asking.fail('57P01');
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const { values, answer } = await next('take', session.client).then(() => next('acquire_each', ['x']));
+    assert.strictEqual(values[5], 'deny');
+    answer('NULL');
+    assert.strictEqual(await first, 'LeaseRefused');
+    (await next('acquire_each', ['x'])).answer('NULL'); // for a place
+    await turn();
+    giver.abort();
+    assert.strictEqual(await second, 'AbortError');
+    (await next('acquire_each', ['x'])).answer('NULL');
+    (await next('lease', ['x'])).answer(7);
+    (await next('release_each', ['x'])).answer('t');
+    await none();
+    assert.strictEqual(session._doubts.size + session._claims.size, 0);
   },
 
   async 'there is nothing to undo'() {

@@ -125,6 +125,7 @@ type want struct {
 	gone        chan struct{} // closed when it is over
 	delay       time.Duration // if it has to ask again by itself
 	placed      bool          // may it have a place?
+	returns     bool          // it has asked for what its owner may hold
 	stakes      []*stake      // of the names
 
 	// Protected by the session's mutex.
@@ -177,6 +178,7 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 	lease, underWay, err := s.obtain(ctx, w)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.inherit(w)
 	if lease != nil || underWay == nil && !w.placed && !w.inDoubt {
 		s.finish(w)
 		return lease, err
@@ -224,10 +226,35 @@ func (s *Session) want(ctx context.Context, w *want) error {
 		s.stakes[key].wanted++
 		w.stakes = append(w.stakes, s.stakes[key])
 	}
+	s.inherit(w)
 	return nil
 }
 
-// It is over: it has no place any more, and a turn that it has not taken is given back.  The mutex is held.
+// What could not be undone or released, a later request of the owner asks for, or undoes.
+func (s *Session) doubt(key string, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for other, end := range s.doubts {
+		if end.Before(now) {
+			delete(s.doubts, other)
+		}
+	}
+	s.doubts[key] = until
+}
+
+// The same; the mutex is held.
+func (s *Session) inherit(w *want) {
+	if len(s.doubts) > 0 && w.isAlone() {
+		for _, k := range w.stakes {
+			w.inDoubt = w.inDoubt || time.Now().Before(s.doubts[k.key])
+			delete(s.doubts, k.key)
+		}
+	}
+}
+
+// It is over: a turn that it has not taken is given back.  With it has gone the place that its owner had: other requests of
+// the owner ask for one.  The mutex is held.
 func (s *Session) finish(w *want) {
 	close(w.gone)
 	for _, k := range w.stakes {
@@ -235,6 +262,7 @@ func (s *Session) finish(w *want) {
 		if k.places, hadPlace = without(k.places, w); hadPlace {
 			s.waiting--
 		}
+		wakeUp(k.places)
 		k.leaving, _ = without(k.leaving, w)
 		s.adjust(k, 0, -1)
 	}
@@ -278,18 +306,16 @@ func (w *want) isAlone() bool {
 func (s *Session) request(w *want, last, inDoubt bool) *request {
 	reentry, keep := w.reentry, time.Duration(0)
 	s.mu.Lock()
-	if (inDoubt || w.placed) && w.isAlone() {
+	if w.returns = (inDoubt || w.placed) && w.isAlone(); w.returns {
 		reentry = "return" // what it has been granted, or will be when its turn has come, is to count once
 	}
 	if !last {
-		keep = keepPlace
+		keep, w.placed = keepPlace, w.call == single
 	}
-	if !last && w.call == single {
-		if w.placed = true; !w.expected {
-			w.expected = true // a turn may come before the answer
-			w.stakes[0].places = append(w.stakes[0].places, w)
-			s.waiting++
-		}
+	if w.placed && !w.expected {
+		w.expected = true // a turn may come before the answer
+		w.stakes[0].places = append(w.stakes[0].places, w)
+		s.waiting++
 	}
 	s.mu.Unlock()
 	if w.call == single && w.payload == nil {
@@ -386,7 +412,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		}
 		s.mu.Lock()
 		raised := w.inDoubt || w.got != got // meanwhile
-		w.inDoubt = w.inDoubt || a.doubt || a.err != nil && inDoubt
+		w.inDoubt = w.inDoubt || a.doubt || inDoubt && (a.err != nil || !w.returns)
 		s.mu.Unlock()
 		w.placed = w.placed && !(last && a.err == nil)
 		switch {
@@ -424,11 +450,11 @@ func (s *Session) abandon(w *want, underWay *request) {
 	var a answer
 	if underWay != nil {
 		a = <-underWay.done
-		inDoubt = a.doubt || a.err != nil && inDoubt
+		inDoubt = a.doubt || inDoubt && (a.err != nil || !w.returns)
 	}
 	if a.tokens() == nil && w.placed && !ownTurn {
 		a = <-s.request(w, true, inDoubt).done
-		inDoubt = a.doubt || a.err != nil && inDoubt
+		inDoubt = a.doubt || inDoubt && (a.err != nil || !w.returns)
 	}
 	if tokens := a.tokens(); tokens != nil {
 		_ = s.grant(w, tokens, a.sent).Release()
@@ -510,14 +536,11 @@ func (s *Session) confirm(ctx context.Context, w *want, got *turn) answer {
 // that is late can do no harm to what the task is granted afterwards.
 func (s *Session) undo(w *want) {
 	s.mu.Lock()
-	alone := w.isAlone()
+	tries := w.isAlone()
 	s.mu.Unlock()
-	if !alone {
-		return
-	}
 	until := time.Now().Add(doubtWithin)
-	for _, name := range w.names {
-		for ; time.Now().Before(until); time.Sleep(doubtWithin / 30) {
+	for i, name := range w.names {
+		for ; tries; tries = time.Now().Before(until) {
 			holder, err := s.lines.ask(time.Until(until), holderKind, name, w.owner).holder()
 			if err == nil && holder != nil {
 				err = s.lines.ask(time.Until(until), releaseKind, name, fmt.Sprint(holder.Token)).err
@@ -525,6 +548,10 @@ func (s *Session) undo(w *want) {
 			if err == nil {
 				break
 			}
+			time.Sleep(doubtWithin / 30)
+		}
+		if !tries {
+			s.doubt(w.stakes[i].key, time.Now().Add(w.ttl))
 		}
 	}
 }

@@ -64,13 +64,14 @@ type Session struct {
 
 	mu        sync.Mutex
 	closed    bool
-	busy      int               // what Close waits for
-	idle      *sync.Cond        // nothing is busy
-	holds     map[*hold]bool    // to be renewed
-	stakes    map[string]*stake // by owner and name
-	waiting   int               // how many requests may have a place
-	taker     *lines            // the connection that takes turns
-	timer     *time.Timer       // for the next renewal or deadline
+	busy      int                  // what Close waits for
+	idle      *sync.Cond           // nothing is busy
+	holds     map[*hold]bool       // to be renewed
+	stakes    map[string]*stake    // by owner and name
+	doubts    map[string]time.Time // until when an owner may hold what it has not heard of, by the key of its stake
+	waiting   int                  // how many requests may have a place
+	taker     *lines               // the connection that takes turns
+	timer     *time.Timer          // for the next renewal or deadline
 	timerAt   time.Time
 	inTrouble bool // do renewals fail?
 }
@@ -111,7 +112,7 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
 		lines: newLines(source, 2), over: make(chan struct{}),
-		holds: map[*hold]bool{}, stakes: map[string]*stake{},
+		holds: map[*hold]bool{}, stakes: map[string]*stake{}, doubts: map[string]time.Time{},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	for _, set := range options {
@@ -184,7 +185,8 @@ func (s *Session) Present(ctx context.Context, tx Execer, leases ...*Lease) erro
 	return Explain(err)
 }
 
-// Close ends waits, gives back all, and closes the connections.  Elections and workers come to their ends first.
+// Close ends waits, gives back all, and closes the connections.  Elections, watches and workers come to their ends first, so
+// none of their functions may call it.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {

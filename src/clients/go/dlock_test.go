@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,6 +206,9 @@ func TestOptions(t *testing.T) {
 		if _, err := session.Acquire(context.Background(), "job", option); err == nil {
 			t.Error("an option that is wrong")
 		}
+		if err := session.Elect(context.Background(), "job", nil, option); err == nil {
+			t.Error("an option of an election that is wrong")
+		}
 	}
 	if _, err := dlock.ConnectTo(t, s, dlock.Client("a#b")).Acquire(context.Background(), "job"); err == nil {
 		t.Error("a client that is wrong")
@@ -288,7 +292,7 @@ func TestSlowGrant(t *testing.T) {
 	slow := acquire(s, session, context.Background(), []string{"slow"})
 	granting := s.next("acquire_each", "slow")
 	s.next("renew_each", "job").answer <- "{t}"
-	if count := s.clients.Load(); count != 2 {
+	if count := s.clients.Load(); count > 3 {
 		t.Error(count, "connections")
 	}
 	released := make(chan error)
@@ -584,6 +588,96 @@ func TestUndoOfTwo(t *testing.T) {
 	}
 }
 
+// What ends the place of a task has its other requests ask for one.
+func TestSharedPlace(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	asked := func(keep string) chan any {
+		t.Helper()
+		statement := s.next("acquire_each", "a")
+		if statement.args[8] != keep+" microseconds" {
+			t.Fatal(statement.args)
+		}
+		return statement.answer
+	}
+	task := dlock.WithTask(context.Background(), "one")
+	waits := acquire(s, session, task, []string{"a"}, dlock.Wait(dlock.Forever))
+	asked("10000000") <- "{NULL}"
+	for _, limit := range []time.Duration{0, 10 * time.Millisecond, dlock.Forever} {
+		ctx, giveUp := context.WithCancel(task)
+		other := acquire(s, session, ctx, []string{"a"}, dlock.Wait(limit))
+		if limit > 0 {
+			asked("10000000") <- "{NULL}"
+		}
+		if limit == dlock.Forever {
+			giveUp()
+		}
+		asked("0") <- "{NULL}"
+		<-other[0]
+		asked("10000000") <- "{NULL}"
+		giveUp()
+	}
+	s.none()
+	if count := s.clients.Load(); count > 3 {
+		t.Error(count, "connections: it has asked as no turn came")
+	}
+	go session.Close()
+	expect(t, (<-waits[0]).err, dlock.ErrClosed)
+	asked("0") <- "{NULL}"
+}
+
+// What a task may hold unheard refuses none of its requests: the next one asks for that, or the last one ends it.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	task := dlock.WithTask(context.Background(), "one")
+	asked := func(reentry string) chan any {
+		t.Helper()
+		statement := s.next("acquire_each", "a")
+		if statement.args[5] != reentry {
+			t.Fatal(statement.args)
+		}
+		return statement.answer
+	}
+	c := acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	asked("deny") <- "{7}"
+	lease := (<-c[0]).lease
+	released := make(chan error)
+	go func() { released <- lease.Release() }()
+	for over := false; !over; {
+		select {
+		case statement := <-s.asked:
+			statement.answer <- stateError("57P01")
+		case err := <-released:
+			expect(t, err, nil)
+			over = true
+		}
+	}
+	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	asked("return") <- "{7}"
+	s.release((<-c[0]).lease)
+
+	// Two requests, of which one is in doubt.
+	ctx, giveUp := context.WithCancel(task)
+	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	granting := asked("deny")
+	c = append(c, acquire(s, session, ctx, []string{"a"}, dlock.Wait(dlock.Forever), dlock.TTL(time.Hour))...)
+	granting <- stateError("57P01")
+	asked("deny") <- "{NULL}"
+	asked("deny") <- "{NULL}"
+	expect(t, (<-c[0]).err, dlock.ErrRefused)
+	again := s.next("acquire_each", "a").answer
+	giveUp()
+	expect(t, (<-c[1]).err, context.Canceled)
+	again <- stateError("XX000")
+	s.next("acquire_each", "a").answer <- stateError("XX000")
+	s.next("lease", "a").answer <- `{1} [{"token":8}]`
+	s.next("release_each", "a").answer <- "{t}"
+	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
+	asked("deny") <- "{9}"
+	s.release((<-c[0]).lease)
+}
+
 // A lock that its task enters again is entered once, whatever the request is told last.
 func TestReentry(t *testing.T) {
 	t.Parallel()
@@ -625,6 +719,36 @@ func TestLoss(t *testing.T) {
 	expect(t, err, dlock.ErrLost)
 	expect(t, err, failed)
 	<-called
+}
+
+// A task whose capture has ended is not begun; one whose handler ends its goroutine has ended.
+func TestTasks(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	for _, ttl := range []time.Duration{time.Microsecond, time.Hour} {
+		ctx, stop := context.WithCancel(context.Background())
+		begun, done := make(chan bool, 1), make(chan error)
+		go func() {
+			done <- session.Work(ctx, "queue", func(context.Context, *dlock.Task) error {
+				begun <- true
+				runtime.Goexit()
+				return nil
+			}, dlock.TTL(ttl))
+		}()
+		s.any(false).answer <- "job 7 null 0 1 ready"
+		if ttl < time.Hour {
+			s.next("task_release", "queue").answer <- "{t}"
+		} else {
+			<-begun
+		}
+		again := s.any(false)
+		if again.what != "task_capture" || len(begun) > 0 {
+			t.Fatal(again, len(begun))
+		}
+		stop()
+		again.answer <- stateError("XX000")
+		expect(t, <-done, nil)
+	}
 }
 
 // Renewals that fail are told once.

@@ -23,6 +23,9 @@ const captureFor = time.Second
 // Elect campaigns until the context is done.  A leader has a term: "lead" is called, with a context
 // that is cancelled at the end of the term, and resigns by returning.  An error of its own ends the election.
 func (s *Session) Elect(ctx context.Context, name string, lead func(context.Context, *Lease) error, options ...Option) error {
+	if _, err := setOf(options); err != nil {
+		return err
+	}
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -42,7 +45,7 @@ func (s *Session) Elect(ctx context.Context, name string, lead func(context.Cont
 		if own != nil {
 			return err
 		}
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrLost) {
+		if err != nil && s.gaveUp(ctx) == nil && !errors.Is(err, ErrLost) {
 			s.logger.Warn("dlock: an election goes on", "name", name, "error", err)
 			s.nap(ctx, retryEvery)
 		}
@@ -172,10 +175,10 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 			t := s.newTask(queue, captures.where(), row, o.ttl, a.sent)
 			running++
 			go func() {
+				defer func() { ended <- true }() // also if the handler ends its goroutine
 				if err := t.work(stop, work, handler); err != nil {
 					s.logger.Warn("dlock: a task was not finished", "queue", queue, "key", t.Key, "error", err)
 				}
-				ended <- true
 			}()
 		}
 	}
@@ -231,7 +234,7 @@ func (t *Task) work(stop, work context.Context, handler func(context.Context, *T
 		defer t.s.mu.Unlock()
 		t.end()
 	}()
-	if stop.Err() != nil {
+	if stop.Err() != nil || t.Lost() {
 		return t.settle(taskReleaseKind, nil)
 	}
 	ctx, cancel := t.Context(work)

@@ -300,7 +300,7 @@ func (l *Lease) Release() error {
 // Returns whether something was lost.  A request that was not answered may have released it; if the task has entered
 // the lock twice, another one would end the other lease.
 func (l *Lease) giveBack() (lost bool) {
-	left, doubt, unknown := l.rows, map[string]bool{}, false
+	left, doubt, unknown := l.rows, map[string]bool{}, [][]any{}
 	for until := time.Now().Add(giveBackWithin); len(left) > 0 && time.Now().Before(until); {
 		asked := make([]*request, len(left))
 		for i, row := range left {
@@ -314,7 +314,7 @@ func (l *Lease) giveBack() (lost bool) {
 			case a.err == nil && !doubt[name]:
 				lost = true
 			case a.err == nil || (doubt[name] || a.doubt) && l.another(name):
-				unknown = true
+				unknown = append(unknown, row)
 			default:
 				doubt[name] = doubt[name] || a.doubt
 				again = append(again, row)
@@ -324,7 +324,11 @@ func (l *Lease) giveBack() (lost bool) {
 			time.Sleep(giveBackWithin / 30)
 		}
 	}
-	return lost || (unknown || len(left) > 0) && l.Remaining() == 0
+	unknown = append(unknown, left...)
+	for _, row := range unknown {
+		l.s.doubt(stakeKey(l.Owner, row[0].(string)), time.Now().Add(l.Remaining()))
+	}
+	return lost || len(unknown) > 0 && l.Remaining() == 0
 }
 
 // Has its owner another lease there?

@@ -264,6 +264,7 @@ class Lease extends Hold {
     if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
+    this._session._doubt(answers.includes(null) ? this._claims : [], this._deadline);
     this._session._releasing.delete(this);
     this._session._use(this._claims, -1);
     if (this._error) {

@@ -31,9 +31,11 @@ const BATCH = 1000;
 const GROUPS = 100;
 
 // How long a statement may take, its connection included, if its kind says nothing; an
-// urgent one; and how long an unused connection stays open.
+// urgent one, and what that has at least, for it may have to connect; and how long an unused connection
+// stays open.
 const ANSWER_WITHIN_MS = 10000;
 const URGENT_WITHIN_MS = 5000;
+const LEAST_WITHIN_MS = 1000;
 const IDLE_MS = 10000;
 
 // Unless the pool has other settings.  A server whose machine is gone has to be noticed.
@@ -326,7 +328,7 @@ class Lines {
   }
 
   within(kind) {
-    return kind.rank === URGENT ? Math.min(this.urgentWithin(), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
+    return kind.rank === URGENT ? Math.min(Math.max(this.urgentWithin(), LEAST_WITHIN_MS), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
   }
 
   statementOf(kind, values) {

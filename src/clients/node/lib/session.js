@@ -92,6 +92,7 @@ class Want {
     this.done = false;
     this.placed = false;
     this.inDoubt = false;
+    this.returns = false; // it has asked for what its task may hold
     this.got = null; // a turn
     this.go = null; // what ends its wait
     this.delay = 0;
@@ -122,10 +123,11 @@ class Session {
     this._releasing = new Bag(); // leases
     this._wants = new Bag(); // requests
     this._claims = new Map(); // by key
+    this._doubts = new Map(); // until when a task may hold what it has not heard of, by key
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
     this._timerAt = Infinity;
-    this._tell = onTrouble; // what goes wrong in the background
+    this._tell = (error) => queueMicrotask(() => onTrouble(error)); // what goes wrong in the background; it may throw
     this._inTrouble = false; // do renewals fail?
     this._closing = new Set(); // what has to be ended by close()
     this._closed = false;
@@ -292,7 +294,7 @@ class Session {
 
   // Most requests are granted by the first answer; all others are pursued.  Does not throw.
   _obtain(want) {
-    if (want.claims.some(({ dying, held }) => dying || (held > 0 && want.patient))) {
+    if (want.claims.some(({ key, dying, held }) => dying || (held > 0 && want.patient) || this._doubts.has(key))) {
       return this._pursue(want, null);
     }
     want.claims.forEach((claim) => { claim.wanted += 1; });
@@ -303,7 +305,7 @@ class Session {
         return this._pursue(want, first);
       }
       this._done(want);
-      this._wants.delete(want);
+      this._over(want);
       want.resolve(lease);
       return undefined;
     }, () => this._pursue(want, first));
@@ -315,6 +317,7 @@ class Session {
         await claim.dying;
       }
       want.claims.forEach((claim) => { claim.wanted += 1; });
+      this._inherit(want);
     }
     try {
       if (first === null && want.gone) {
@@ -328,13 +331,22 @@ class Session {
         want.resolve(lease);
       }
     } catch (error) {
+      this._inherit(want);
       if (want.inDoubt && this._isAlone(want)) {
         await this._holdUp(want, this._undo(want));
+      } else if (want.inDoubt) {
+        this._doubt(want.claims, now() + want.ttl);
       }
       this._done(want);
       want.reject(error);
     }
+    this._over(want);
+  }
+
+  // With it has gone the place that its task had on the lock: other requests of the task ask for one.
+  _over(want) {
     this._wants.delete(want);
+    (this.waits.places.get(want.place) || []).forEach((other) => this.waits.end(other));
   }
 
   _done(want) {
@@ -387,7 +399,7 @@ class Session {
         }
       } catch (error) {
         const raised = want.inDoubt; // meanwhile
-        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused));
+        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused && want.returns));
         if (error.code === '40P01' && raised && !want.gone) {
           continue; // perhaps for a lease that it has not heard of
         }
@@ -405,13 +417,13 @@ class Session {
 
   // The last time, it leaves no place.
   _askOnce(want, inDoubt, last) {
-    const again = (inDoubt || want.placed) && this._isAlone(want) ? 'return' : want.reentry;
+    want.returns = (inDoubt || want.placed) && this._isAlone(want);
     if (!last && want.place !== null) {
       this.waits.expect(want);
     }
     want.inDoubt = false;
     try {
-      return want.ask(last ? '0' : Waits.KEEP, again);
+      return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
     } catch (error) {
       return Promise.reject(error); // its payload is no JSON
     }
@@ -460,6 +472,20 @@ class Session {
       } catch {
         await nap(100);
       }
+    }
+    this._doubt(want.claims, now() + want.ttl);
+  }
+
+  // What could not be undone or released, a later request of the task asks for, or undoes.
+  _doubt(claims, until) {
+    this._doubts.forEach((end, key) => end > now() || this._doubts.delete(key));
+    claims.forEach(({ key }) => this._doubts.set(key, until));
+  }
+
+  _inherit(want) {
+    for (const { key } of this._doubts.size > 0 && this._isAlone(want) ? want.claims : []) {
+      want.inDoubt = want.inDoubt || this._doubts.get(key) > now();
+      this._doubts.delete(key);
     }
   }
 
@@ -527,17 +553,18 @@ class Session {
   // Stop what is late, and renew what is due, or soon will be.
   _tick() {
     const at = now();
-    let next = Infinity;
-    this._timerAt = this._margin = Infinity;
+    let [next, margin] = [Infinity, Infinity];
+    this._timerAt = Infinity;
     for (const hold of this._holds) {
       if (!hold.lost) {
         if (hold._renewAt <= at + hold._every / 2) {
           hold._renew();
         }
-        this._margin = Math.min(this._margin, hold._margin);
+        margin = Math.min(margin, hold._margin);
         next = Math.min(next, hold._renewAt, hold._stopAt);
       }
     }
+    this._margin = margin;
     this._arm(next);
   }
 

@@ -80,10 +80,9 @@ class Waits {
   }
 
   taken(place, name, token, sent) {
-    const [want, ...others] = this.places.get(place) || [];
+    const [want] = this.places.get(place) || [];
     if (want) {
       want.got = token === null ? 'never' : { token, sent };
-      others.forEach((other) => this.end(other));
       this.end(want);
     } else if (token !== null) {
       this.session._decline(name, token);

@@ -4,7 +4,7 @@
 
 const { LeaseLost, ServerUnreachable } = require('./errors');
 const { Hold } = require('./hold');
-const { Lines, URGENT, USUAL } = require('./lines');
+const { Lines, URGENT, USUAL, ignore } = require('./lines');
 const { now, span, interval, nap } = require('./span');
 
 // How long a capture waits for tasks; so long, it holds a snapshot, and stop() waits for it.
@@ -94,8 +94,8 @@ class Task extends Hold {
 
 class Worker {
   constructor(session, queue, handler, { concurrency = 1, ttl = 60000, fromStates = null, toState = 'working', onTimeout = null } = {}) {
-    if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 1000) {
-      throw new TypeError('concurrency must be a number from 1 to 1000');
+    if (typeof handler !== 'function' || !Number.isInteger(concurrency) || concurrency < 1 || concurrency > 1000) {
+      throw new TypeError('handler must be a function, and concurrency a number from 1 to 1000');
     }
     this.queue = queue;
     this.running = new Set(); // promises of tasks
@@ -104,6 +104,7 @@ class Worker {
     this._lines = new Lines(session.where, { only: true });
     this._stopper = new AbortController(); // of tasks that are to be given back
     this._stopping = false;
+    this._freed = ignore; // called when a task has ended
     const wait = interval(Math.min(WAIT_MS, this._ttl / 6));
     const owner = `${session.client}#${queue}`.slice(0, 100);
     this._ask = (count) => this._lines.ask(CAPTURE, [queue, count, fromStates, toState, owner, interval(this._ttl), onTimeout, wait]);
@@ -118,7 +119,7 @@ class Worker {
         retry = RETRY_MS;
         rows.forEach((row) => this._start(new Task(this, row, sent), handler));
         if (this.running.size >= concurrency) {
-          await Promise.race(this.running);
+          await new Promise((resolve) => { this._freed = resolve; });
         }
       } catch (error) {
         this._session._tell(error);
@@ -129,10 +130,10 @@ class Worker {
   }
 
   _start(task, handler) {
-    const run = (this._stopping ? task._settle(RELEASE, null).then(() => task._end()) : task._run(handler)).catch((error) => {
+    const run = (this._stopping || task.lost ? task._settle(RELEASE, null).then(() => task._end()) : task._run(handler)).catch((error) => {
       task._end();
       this._session._tell(error);
-    }).then(() => this.running.delete(run));
+    }).then(() => this.running.delete(run) && this._freed());
     this.running.add(run);
   }
 
