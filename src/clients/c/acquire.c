@@ -87,6 +87,7 @@ static const Kind take_kind = {
 
 static void answered(Request *r, Answer *a);
 static void ask_server(dlock_lease *lease);
+static bool ask_again(dlock_session *s, const dlock_lease *ended);
 
 /* ---- the lease as an object ---- */
 
@@ -281,6 +282,8 @@ over(dlock_lease *lease)
 	*(lease->previous != NULL ? &lease->previous->next : &s->leases) = lease->next;
 	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
 	end_failing(lease);
+	if (lease->failing)
+		(void) ask_again(s, lease);
 	wake_waiters(s, &lease->waiters);
 	wake(s);
 	unref_lease(lease);
@@ -334,6 +337,7 @@ granted(dlock_lease *lease, int64_t sent)
 	{
 		hold(lease, sent);
 		settle(lease, &good);
+		(void) ask_again(lease->session, lease);
 	}
 	else
 	{
@@ -551,6 +555,29 @@ expects_turn(const dlock_lease *lease)
 	return lease->turn[0] == '\0' && !lease->never && (asks || (lease->placed && lease->phase <= PHASE_WAITING));
 }
 
+/*
+ * Have those ask again that have a place, or expect one: all, after an outage; or others of the task
+ * of a request that has ended, perhaps with the place that they share.  Are there any?
+ */
+static bool
+ask_again(dlock_session *s, const dlock_lease *ended)
+{
+	bool		found = false;
+
+	for (dlock_lease *lease = s->taking ? s->leases : NULL, *next; lease != NULL; lease = next)
+	{
+		next = lease->next;
+		if (!expects_turn(lease) || (ended != NULL && !meets(ended, lease)))
+			continue;
+		found = true;
+		lease->doubt_at = now_ms();
+		lease->tried = true;
+		if (lease->phase == PHASE_WAITING)
+			go(lease);
+	}
+	return found;
+}
+
 static void
 turn_has_come(dlock_session *s, const Answer *a)
 {
@@ -577,7 +604,6 @@ then_taken(Request *r, Answer *a)
 {
 	dlock_session *s = r->whose;
 	bool		has_answer = a->error.status == DLOCK_OK;
-	int64_t		now = now_ms();
 
 	for (int i = 0; has_answer && i < PQntuples(a->result); i++)
 	{
@@ -585,18 +611,8 @@ then_taken(Request *r, Answer *a)
 		turn_has_come(s, a);
 	}
 	s->take_at = 0;
-	if (!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2)
-		for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
-		{
-			next = lease->next;
-			if (!expects_turn(lease))
-				continue;
-			lease->doubt_at = now;
-			lease->tried = true;
-			s->take_at = has_answer ? 0 : now + LONGEST_POLL;
-			if (lease->phase == PHASE_WAITING)
-				go(lease);
-		}
+	if ((!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2) && ask_again(s, NULL) && !has_answer)
+		s->take_at = now_ms() + LONGEST_POLL;
 	arm(s, s->take_at);
 }
 

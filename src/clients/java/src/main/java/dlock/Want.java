@@ -91,6 +91,7 @@ final class Want {
         until = Background.after(request.limit);
         place = request.what == Request.What.SINGLE ? Session.placeOf(owner, names.get(0)) : null;
         keys = place != null ? Set.of(place) : names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
+        ended.thenRun(() -> keys.forEach(session.waits::ended));
     }
 
     /** The mutex is not held. */

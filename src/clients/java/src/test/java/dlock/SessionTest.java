@@ -521,6 +521,39 @@ final class SessionTest {
         server.next("release_each", "c").answer("true");
     }
 
+    /** Requests of one task for one lock share a place. Once one of them ends, or has its turn, the others ask again. */
+    void testSharedPlace() throws Exception {
+        UnaryOperator<Request> own = request -> request.task("own").byHand().waitForever();
+        List<CompletableFuture<Lease>> asked = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            asked.addAll(ask(own, "a"));
+            server.next("acquire_each", "a").answer("NULL");
+            awaitIdle();
+        }
+        asked.get(0).cancel(false);
+        server.next("acquire_each", "a").answer("NULL"); // gives the place up
+        FakeServer.Asked again = server.next("acquire_each", "a", "a");
+        again.answer("NULL,NULL");
+        awaitIdle();
+        server.take().answer("a," + again.array(2)[0] + ",7");
+        Lease lease = asked.get(1).get();
+        server.next("acquire_each", "a").fail("40P01");
+        fails(LeaseDeadlock.class, asked.get(2));
+        CompletableFuture<Throwable> released = close(lease);
+        server.next("release_each", "a").answer("true");
+        expect(released.get() == null, released);
+
+        // One that does not wait gives the place up, too.
+        asked = ask(own, "b");
+        server.next("acquire_each", "b").answer("NULL");
+        awaitIdle();
+        CompletableFuture<Lease> refused = ask(request -> request.task("own"), "b").get(0);
+        server.next("acquire_each", "b").answer("NULL");
+        fails(LeaseRefused.class, refused);
+        server.next("acquire_each", "b").answer("8");
+        expect(asked.get(0).get().token() == 8, asked);
+    }
+
     /** A release that is asked for again tells a loss, unless the first one may have been done. */
     void testReleaseAgain() throws Exception {
         for (String[] answers : new String[][] {{"P0001", "lost"}, {"25006", "lost"}, {"57P01", "released"}}) {
