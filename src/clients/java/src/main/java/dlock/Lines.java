@@ -125,7 +125,7 @@ final class Lines {
             try {
                 then.accept(answer);
             } catch (RuntimeException | Error failed) {
-                Background.LOGGER.log(System.Logger.Level.ERROR, "an answer could not be dealt with", failed);
+                Background.log(System.Logger.Level.ERROR, "an answer could not be dealt with", failed);
             }
         }
     }
@@ -666,7 +666,7 @@ final class Lines {
             try {
                 connection.close();
             } catch (SQLException broken) {
-                Background.LOGGER.log(System.Logger.Level.DEBUG, "a connection was closed", broken);
+                Background.log(System.Logger.Level.DEBUG, "a connection was closed", broken);
             }
         }
     }

@@ -144,7 +144,7 @@ public final class Session implements AutoCloseable {
             try {
                 thing.close();
             } catch (Exception failed) {
-                Background.LOGGER.log(System.Logger.Level.WARNING, "could not be closed", failed);
+                Background.log(System.Logger.Level.WARNING, "could not be closed", failed);
             }
         }
         List<CompletableFuture<?>> ends = new ArrayList<>();
@@ -376,7 +376,7 @@ public final class Session implements AutoCloseable {
     /** Renewals fail, or go on. */
     void troubled(Throwable failure) {
         if (failure != null && !inTrouble) {
-            Background.runAnyhow(() -> Background.LOGGER.log(System.Logger.Level.WARNING, "renewals fail", failure));
+            Background.log(System.Logger.Level.WARNING, "renewals fail", failure);
         }
         inTrouble = failure != null;
     }

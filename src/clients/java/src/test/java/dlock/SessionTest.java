@@ -14,7 +14,8 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.UnaryOperator;
-import java.util.logging.Level;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
 import java.util.logging.Logger;
 
 /** What sessions do whatever the server says: each method whose name begins with "test" is one. */
@@ -575,6 +576,75 @@ final class SessionTest {
         outer.get();
     }
 
+    /** A task that has come after its end is not begun; what its handler throws is told as text that the server takes. */
+    void testTaskAfterItsEnd() throws Exception {
+        AtomicInteger begun = new AtomicInteger();
+        session.worker("late", task -> begun.incrementAndGet(), 1).ttl(Duration.ofNanos(1000)).start();
+        server.next("task_capture", "late").answer("key,7,NULL,0,1,ready");
+        server.next("task_release", "late").answer("true");
+        expect(begun.get() == 0, "a task after its end");
+        session.worker("bad", task -> {
+            throw new AssertionError("a\0b");
+        }, 1).start();
+        FakeServer.Asked next = server.any(false);
+        while (!next.toString().equals("task_capture bad")) {
+            next = server.any(false); // that of the other worker
+        }
+        next.answer("key,7,NULL,0,1,ready");
+        FakeServer.Asked fail = server.any(false);
+        while (!fail.what.equals("task_fail")) {
+            fail = server.any(false);
+        }
+        expect(fail.array(4)[0].equals("a b"), fail.array(4)[0]);
+        fail.answer("true");
+    }
+
+    /** Whatever handlers of the log do, nothing waits for them, or ends. */
+    void testLog() throws Exception {
+        CompletableFuture<Void> told = new CompletableFuture<>();
+        CompletableFuture<Void> end = new CompletableFuture<>();
+        Logger logger = Logger.getLogger("dlock");
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord entry) {
+                if (entry.getThrown() != null && "testLog".equals(entry.getThrown().getMessage())) {
+                    told.complete(null);
+                    end.join();
+                    throw new IllegalStateException("the handler has failed");
+                }
+            }
+
+            @Override
+            public void flush() {
+                // Nothing is kept back.
+            }
+
+            @Override
+            public void close() {
+                // Nor is there anything to be closed.
+            }
+        };
+        logger.addHandler(handler);
+        AtomicInteger terms = new AtomicInteger();
+        Election election = session.elect(session.lease("boss"), lease -> {
+            terms.incrementAndGet();
+            throw new IllegalStateException("testLog");
+        });
+        for (int term = 1; term < 3; term++) {
+            server.next("acquire_each", "boss").answer("7");
+            server.next("release_each", "boss").answer("true");
+            told.get();
+        }
+        expect(terms.get() == 2, terms);
+        end.complete(null);
+        server.next("acquire_each", "boss").answer("NULL");
+        awaitIdle();
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(election::close, task -> new Thread(task).start());
+        server.next("acquire_each", "boss").answer("NULL");
+        closed.get();
+        logger.removeHandler(handler);
+    }
+
     // ---- the end ----
 
     /** A session that is closed waits for releases under way. */
@@ -666,7 +736,7 @@ final class SessionTest {
     }
 
     public static void main(String[] args) {
-        Logger.getLogger("dlock").setLevel(Level.OFF);
+        Logger.getLogger("dlock").setUseParentHandlers(false);
         Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
             .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
             .forEach(CompletableFuture::join);
