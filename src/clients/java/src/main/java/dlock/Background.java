@@ -99,10 +99,11 @@ final class Background {
         return TIMERS.schedule(guarded(task), moment - now(), TimeUnit.NANOSECONDS);
     }
 
-    /** Calls at the earliest of the moments that it was given, and is given others then. That of an earlier call is kept. */
+    /** Calls at the earliest of the moments that it was given, and is given others then. */
     static final class Alarm {
         private final Runnable call;
         private long at = FOREVER;
+        private Future<?> timer;
 
         Alarm(Runnable call) {
             this.call = call;
@@ -110,7 +111,8 @@ final class Background {
 
         synchronized void set(long moment) {
             if (moment < at) {
-                Background.at(moment, this::ring);
+                cancel(timer);
+                timer = Background.at(moment, this::ring);
                 at = moment;
             }
         }

@@ -114,23 +114,32 @@ final class SessionTest {
         }
     }
 
-    /** At most 1000 in a statement. */
+    /** At most 1000 in a statement; without a limit of time, as there may be little of that. */
     void testBatches() throws Exception {
-        CompletableFuture<Lease> first = ask("x").get(0);
-        FakeServer.Asked statement = server.next("acquire_each", "x");
-        List<CompletableFuture<Lease>> refused = new ArrayList<>();
+        Lines.Kind kind = new Lines.Kind("SELECT %1$sdlock_many(?::text[])::text[]", false, false, Background.FOREVER, List.of());
+        AtomicInteger answered = new AtomicInteger();
+        session.lines.submit(kind, Background.FOREVER, answer -> answered.incrementAndGet(), "x");
+        FakeServer.Asked statement = server.next("many", "x");
         for (int i = 0; i < 2500; i++) {
-            refused.add(session.lease("n" + i).acquireAsync());
+            session.lines.submit(kind, Background.FOREVER, answer -> answered.incrementAndGet(), "n" + i);
         }
-        statement.answer("1");
-        first.get();
-        for (int left = 2500; left > 0;) {
-            FakeServer.Asked next = server.any(false);
-            expect(next.array(1).length <= 1000, next.array(1).length + " in a statement");
-            next.answerAll("NULL");
-            left -= next.array(1).length;
+        for (int size : new int[] {1000, 1000, 500}) {
+            statement.answerAll("1");
+            statement = server.any(false);
+            expect(statement.array(1).length == size, statement.array(1).length + " in a statement");
         }
-        refused.forEach(result -> fails(LeaseRefused.class, result));
+        statement.answerAll("1");
+        awaitIdle();
+        expect(answered.get() == 2501, answered);
+    }
+
+    /** What goes off early leaves no timer behind for a later moment. */
+    void testTimers() {
+        Background.Alarm alarm = new Background.Alarm(() -> { });
+        for (int i = 0; i < 20_000; i++) {
+            alarm.set(Background.FOREVER / 2 - i);
+        }
+        expect(Background.TIMERS.getQueue().size() < 10_000, Background.TIMERS.getQueue().size());
     }
 
     /** A slow grant holds up neither releases nor renewals. */
