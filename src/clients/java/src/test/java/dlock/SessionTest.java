@@ -389,7 +389,9 @@ final class SessionTest {
         doubt(own, "c");
         find = server.next("lease", "c");
         asked = own.apply(session.lease("c")).acquireAsync();
-        server.next("acquire_each", "c").answer("5"); // after three seconds
+        FakeServer.Asked again = server.next("acquire_each", "c"); // after three seconds
+        expect(again.reentry().equals("return"), "after an undo in vain");
+        again.answer("5");
         expect(asked.get().token() == 5, asked);
         find.answer("5");
         awaitIdle();
@@ -448,6 +450,48 @@ final class SessionTest {
         expect(fail("b", "XX000").equals("count"), "a lease");
         fails(SQLException.class, inner);
         server.none();
+    }
+
+    /** What the server may not have heard the release of is for the next request of the task. */
+    void testReleaseUnheard() throws Exception {
+        UnaryOperator<Request> own = request -> request.task("own").byHand();
+        CompletableFuture<Lease> asked = ask(own, "a").get(0);
+        server.next("acquire_each", "a").answer("7");
+        CompletableFuture<Throwable> released = close(asked.get());
+        server.next("release_each", "a").fail("57P01");
+        asked = released.thenCompose(end -> own.apply(session.lease("a")).acquireAsync());
+        FakeServer.Asked next = server.any(false);
+        for (; next.what.equals("release_each"); next = server.any(false)) { // for three seconds
+            next.fail("57P01");
+        }
+        expect(released.get() == null && next.reentry().equals("return"), next.reentry());
+        next.answer("7");
+        released = close(asked.get());
+        server.next("release_each", "a").answer("true");
+        expect(released.get() == null, released);
+        asked = ask(own, "a").get(0);
+        expect(fail("a", "XX000").equals("deny"), "after a release");
+        fails(SQLException.class, asked);
+    }
+
+    /** What is refused to a request in doubt, perhaps as its task holds it by that, is for the next one. */
+    void testRefusedByItself() throws Exception {
+        CompletableFuture<Lease> first = ask(request -> request.task("own"), "a").get(0);
+        CompletableFuture<Lease> other = ask(request -> request.task("own").byHand().waitForever(), "a").get(0);
+        fail("a", "57P01");
+        fail("a", "25006"); // the other one asks again
+        FakeServer.Asked again = server.next("acquire_each", "a");
+        expect(again.reentry().equals("deny"), "the first one again");
+        again.answer("NULL");
+        fails(LeaseRefused.class, first);
+        again = server.next("acquire_each", "a");
+        if (again.reentry().equals("deny")) { // asked before that
+            again.fail("25006");
+            again = server.next("acquire_each", "a");
+        }
+        expect(again.reentry().equals("return"), "the other one");
+        again.answer("7");
+        expect(other.get().token() == 7, other);
     }
 
     /** After an outage, requests ask for what they may have been granted; a turn that is told twice is not given back. */
