@@ -254,7 +254,7 @@ lease_submit(dlock_lease *lease, const Kind *kind)
 /* ---- the end ---- */
 
 /* The program is told, once. */
-static void
+void
 settle(dlock_lease *lease, const dlock_error *error)
 {
 	dlock_session *s = lease->session;
@@ -396,7 +396,7 @@ not_granted(dlock_lease *lease, const Answer *a)
 		lease->phase = PHASE_NAMING;
 		lease_submit(lease, (lease->call == CALL_PATH) ? &path_holder_kind : &holder_kind);
 	}
-	else if (status != DLOCK_UNREACHABLE || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
+	else if ((status != DLOCK_UNREACHABLE && !(status == DLOCK_DEADLOCK && is_blocked(lease))) || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
 	{
 		lease->doubt_at = lease->placed ? now : lease->doubt_at;
 		end_request(lease, &a->error);
@@ -443,6 +443,7 @@ heard(dlock_lease *lease, const Answer *a)
 	}
 	lease->placed = has_answer ? keeps && !is_granted : lease->placed || (keeps && a->doubt);
 	lease->tried |= lease->placed;
+	lease->refused = !(has_answer && lease->alone) && (lease->refused || (has_answer && is_in_doubt(lease)));
 	if (has_answer)
 		lease->heard_at = a->sent;
 	for (int i = 0; is_granted && i < lease->count; i++)
@@ -482,7 +483,8 @@ ask_server(dlock_lease *lease)
 
 	lease->last = lease->never || lease->gave_up || !lease->waits || now_ms() >= lease->wait_until;
 	lease->params[KEEP] = lease->last ? "0" : KEEP_PLACE;
-	lease->params[REENTRY] = (lease->tried && is_alone(lease, PHASE_RELEASING)) ? "return" : lease->reenter ? "count" : "deny";
+	lease->alone = lease->tried && is_alone(lease, PHASE_RELEASING);
+	lease->params[REENTRY] = lease->alone ? "return" : lease->reenter ? "count" : "deny";
 	lease->phase = PHASE_ASKING;
 	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind);
 }
@@ -512,7 +514,7 @@ go(dlock_lease *lease)
 		case PHASE_WAITING:
 			if (lease->gave_up && !lease->placed)
 				end_request(lease, &lease->error);
-			else if (lease->phase == PHASE_NEW && is_blocked(lease))
+			else if (lease->phase == PHASE_NEW && now < lease->end_by && is_blocked(lease))
 			{
 				lease->session->held_back = true;
 				lease->wake_at = lease->end_by;
@@ -528,13 +530,18 @@ go(dlock_lease *lease)
 				ask_server(lease);
 			break;
 		case PHASE_FINDING:
-			if (is_in_doubt(lease) && now < lease->end_by && is_alone(lease, PHASE_WAITING))
+			if (!may_undo(lease, now) || !(is_in_doubt(lease) || lease->refused))
+				over(lease);
+			else if (is_alone(lease, PHASE_WAITING))
 				lease_submit(lease, &find_kind);
 			else
-				over(lease);
+			{
+				settle(lease, &lease->failure);
+				undo_later(lease);
+			}
 			break;
 		case PHASE_RELEASING:
-			if (lease->ends_with != NULL && now < lease->end_by && holds_any(lease))
+			if (lease->ends_with != NULL && may_undo(lease, now) && holds_any(lease))
 				lease_submit(lease, lease->ends_with);
 			else
 				over(lease);
