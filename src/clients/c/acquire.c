@@ -87,6 +87,7 @@ static const Kind take_kind = {
 
 static void answered(Request *r, Answer *a);
 static void ask_server(dlock_lease *lease);
+static bool ask_again(dlock_session *s, const dlock_lease *ended);
 
 /* ---- the lease as an object ---- */
 
@@ -253,7 +254,7 @@ lease_submit(dlock_lease *lease, const Kind *kind)
 /* ---- the end ---- */
 
 /* The program is told, once. */
-static void
+void
 settle(dlock_lease *lease, const dlock_error *error)
 {
 	dlock_session *s = lease->session;
@@ -281,6 +282,8 @@ over(dlock_lease *lease)
 	*(lease->previous != NULL ? &lease->previous->next : &s->leases) = lease->next;
 	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
 	end_failing(lease);
+	if (lease->failing)
+		(void) ask_again(s, lease);
 	wake_waiters(s, &lease->waiters);
 	wake(s);
 	unref_lease(lease);
@@ -334,6 +337,7 @@ granted(dlock_lease *lease, int64_t sent)
 	{
 		hold(lease, sent);
 		settle(lease, &good);
+		(void) ask_again(lease->session, lease);
 	}
 	else
 	{
@@ -392,7 +396,7 @@ not_granted(dlock_lease *lease, const Answer *a)
 		lease->phase = PHASE_NAMING;
 		lease_submit(lease, (lease->call == CALL_PATH) ? &path_holder_kind : &holder_kind);
 	}
-	else if (status != DLOCK_UNREACHABLE || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
+	else if ((status != DLOCK_UNREACHABLE && !(status == DLOCK_DEADLOCK && is_blocked(lease))) || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
 	{
 		lease->doubt_at = lease->placed ? now : lease->doubt_at;
 		end_request(lease, &a->error);
@@ -439,6 +443,7 @@ heard(dlock_lease *lease, const Answer *a)
 	}
 	lease->placed = has_answer ? keeps && !is_granted : lease->placed || (keeps && a->doubt);
 	lease->tried |= lease->placed;
+	lease->refused = !(has_answer && lease->alone) && (lease->refused || (has_answer && is_in_doubt(lease)));
 	if (has_answer)
 		lease->heard_at = a->sent;
 	for (int i = 0; is_granted && i < lease->count; i++)
@@ -478,7 +483,8 @@ ask_server(dlock_lease *lease)
 
 	lease->last = lease->never || lease->gave_up || !lease->waits || now_ms() >= lease->wait_until;
 	lease->params[KEEP] = lease->last ? "0" : KEEP_PLACE;
-	lease->params[REENTRY] = (lease->tried && is_alone(lease, PHASE_RELEASING)) ? "return" : lease->reenter ? "count" : "deny";
+	lease->alone = lease->tried && is_alone(lease, PHASE_RELEASING);
+	lease->params[REENTRY] = lease->alone ? "return" : lease->reenter ? "count" : "deny";
 	lease->phase = PHASE_ASKING;
 	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind);
 }
@@ -508,7 +514,7 @@ go(dlock_lease *lease)
 		case PHASE_WAITING:
 			if (lease->gave_up && !lease->placed)
 				end_request(lease, &lease->error);
-			else if (lease->phase == PHASE_NEW && is_blocked(lease))
+			else if (lease->phase == PHASE_NEW && now < lease->end_by && is_blocked(lease))
 			{
 				lease->session->held_back = true;
 				lease->wake_at = lease->end_by;
@@ -524,13 +530,18 @@ go(dlock_lease *lease)
 				ask_server(lease);
 			break;
 		case PHASE_FINDING:
-			if (is_in_doubt(lease) && now < lease->end_by && is_alone(lease, PHASE_WAITING))
+			if (!may_undo(lease, now) || !(is_in_doubt(lease) || lease->refused))
+				over(lease);
+			else if (is_alone(lease, PHASE_WAITING))
 				lease_submit(lease, &find_kind);
 			else
-				over(lease);
+			{
+				settle(lease, &lease->failure);
+				undo_later(lease);
+			}
 			break;
 		case PHASE_RELEASING:
-			if (lease->ends_with != NULL && now < lease->end_by && holds_any(lease))
+			if (lease->ends_with != NULL && may_undo(lease, now) && holds_any(lease))
 				lease_submit(lease, lease->ends_with);
 			else
 				over(lease);
@@ -549,6 +560,29 @@ expects_turn(const dlock_lease *lease)
 	bool		asks = lease->phase == PHASE_ASKING && lease->call == CALL_SINGLE && !lease->last;
 
 	return lease->turn[0] == '\0' && !lease->never && (asks || (lease->placed && lease->phase <= PHASE_WAITING));
+}
+
+/*
+ * Have those ask again that have a place, or expect one: all, after an outage; or others of the task
+ * of a request that has ended, perhaps with the place that they share.  Are there any?
+ */
+static bool
+ask_again(dlock_session *s, const dlock_lease *ended)
+{
+	bool		found = false;
+
+	for (dlock_lease *lease = s->taking ? s->leases : NULL, *next; lease != NULL; lease = next)
+	{
+		next = lease->next;
+		if (!expects_turn(lease) || (ended != NULL && !meets(ended, lease)))
+			continue;
+		found = true;
+		lease->doubt_at = now_ms();
+		lease->tried = true;
+		if (lease->phase == PHASE_WAITING)
+			go(lease);
+	}
+	return found;
 }
 
 static void
@@ -577,7 +611,6 @@ then_taken(Request *r, Answer *a)
 {
 	dlock_session *s = r->whose;
 	bool		has_answer = a->error.status == DLOCK_OK;
-	int64_t		now = now_ms();
 
 	for (int i = 0; has_answer && i < PQntuples(a->result); i++)
 	{
@@ -585,18 +618,8 @@ then_taken(Request *r, Answer *a)
 		turn_has_come(s, a);
 	}
 	s->take_at = 0;
-	if (!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2)
-		for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
-		{
-			next = lease->next;
-			if (!expects_turn(lease))
-				continue;
-			lease->doubt_at = now;
-			lease->tried = true;
-			s->take_at = has_answer ? 0 : now + LONGEST_POLL;
-			if (lease->phase == PHASE_WAITING)
-				go(lease);
-		}
+	if ((!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2) && ask_again(s, NULL) && !has_answer)
+		s->take_at = now_ms() + LONGEST_POLL;
 	arm(s, s->take_at);
 }
 

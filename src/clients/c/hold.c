@@ -263,11 +263,10 @@ released(dlock_lease *lease, const Answer *a)
 		return;
 	}
 	lease->unsure |= a->doubt;
-	if (!has_answer && now + UNDO_EVERY < lease->end_by && (lease->call != CALL_TASK || a->error.status == DLOCK_UNREACHABLE) &&
+	if (!has_answer && may_undo(lease, now + UNDO_EVERY) && (lease->call != CALL_TASK || a->error.status == DLOCK_UNREACHABLE) &&
 		!(lease->unsure && shares_token(lease, lease->names[0], lease->tokens[0])))
 	{
-		lease->wake_at = now + UNDO_EVERY;
-		arm(lease->session, lease->wake_at);
+		undo_later(lease);
 		return;
 	}
 	if (!has_answer && lease->call == CALL_TASK)
@@ -301,7 +300,7 @@ is_released(const void *it)
 {
 	const dlock_lease *lease = it;
 
-	return lease->phase != PHASE_RELEASING && !lease->telling;
+	return (lease->phase != PHASE_RELEASING || (lease->call != CALL_TASK && now_ms() >= lease->end_by)) && !lease->telling;
 }
 
 dlock_status

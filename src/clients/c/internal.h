@@ -41,18 +41,19 @@
 
 /*
  * How long a statement may take, its connection included, if its kind says nothing; an
- * urgent one; and how long an unused connection stays open.
+ * urgent one; at least, with its connection; and how long an unused connection stays open.
  */
 #define ANSWER_WITHIN	10000
 #define URGENT_WITHIN	5000
+#define CONNECT_WITHIN	1000
 #define IDLE_WITHIN		10000
 
 /* Most rows in a statement. */
 #define MOST_IN_BATCH	1000
 
 /*
- * How long a request whose answer was lost is sent again, even if it was to end; how long to try
- * to undo one, or to give a lease back, how often, and how long others wait for that.
+ * How long a request whose answer was lost is sent again, even if it was to end; how long others, and
+ * the caller, wait until one is undone, or a lease given back; and how often that is tried.
  */
 #define DOUBT_WITHIN	3000
 #define UNDO_EVERY		100
@@ -222,6 +223,8 @@ struct dlock_lease
 	bool		failing;		/* nothing but its end is to come */
 	bool		placed;			/* it has a place, perhaps */
 	bool		tried;			/* it may have been granted before it asks */
+	bool		alone;			/* no other request is meant by its answer */
+	bool		refused;		/* in doubt and not alone: by itself, perhaps */
 	bool		last;			/* it asks for the last time */
 	bool		never;			/* its place has ended */
 	bool		late;			/* it has heard of its grant too late, once */
@@ -232,8 +235,8 @@ struct dlock_lease
 								 * has not heard of */
 	int64_t		heard_at;		/* the last answer is of what was asked then */
 	int64_t		doubt_until;	/* how long to ask; 0: it never was in doubt */
-	int64_t		end_by;			/* waits for others, finds, or releases, at
-								 * most so long */
+	int64_t		end_by;			/* waits for others, or is waited for as it
+								 * ends, at most so long */
 	int64_t		delay;
 
 	/* What is held. */
@@ -362,6 +365,7 @@ extern void go(dlock_lease *lease);
 extern void give_up(dlock_lease *lease, dlock_status status);
 extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
+extern void settle(dlock_lease *lease, const dlock_error *error);
 extern void over(dlock_lease *lease);
 extern void lease_submit(dlock_lease *lease, const Kind *kind);
 extern void take_tick(dlock_session *s, int64_t now);
@@ -376,6 +380,8 @@ extern void set_failing(dlock_lease *lease);
 extern void end_failing(dlock_lease *lease);
 extern bool is_in_doubt(const dlock_lease *lease);
 extern void begin_end(dlock_lease *lease, Phase phase);
+extern bool may_undo(const dlock_lease *lease, int64_t at);
+extern void undo_later(dlock_lease *lease);
 extern void end_request(dlock_lease *lease, const dlock_error *error);
 extern void end_with(dlock_lease *lease, dlock_status status, const char *format);
 extern void found(dlock_lease *lease, const Answer *a);

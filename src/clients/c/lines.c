@@ -233,6 +233,7 @@ start_batch(dlock_session *s, Line *l, Request *batch)
 	else
 	{
 		line_drop(l);
+		l->until = MAX(l->until, now + CONNECT_WITHIN);
 		connect_line(s, l);
 	}
 }

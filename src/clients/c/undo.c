@@ -8,7 +8,8 @@
  *	  was lost, or perhaps a turn was.  Then it asks for just that, as it does whenever it had a
  *	  place.  If it is given up, what its owner holds is looked up, and released by its
  *	  token, unless another request of the task is under way that may have been granted it.
- *	  Requests of the same task for the same lock wait for that, but not for ever.  So an undo
+ *	  Requests of the same task for the same lock, and callers, wait for that, but not for ever; it is
+ *	  tried as long as the lease may last.  So an undo
  *	  that comes late ends no lease with a newer token.  It may end one with the same token: if
  *	  a release stalls on its way for longer than the undo is tried, and meanwhile a request
  *	  of the task gets back what it releases.  Its owner learns of that by the next renewal.
@@ -45,12 +46,12 @@ meets(const dlock_lease *lease, const dlock_lease *other)
 	return found;
 }
 
-/* Must it wait for the end of one that was given up?  It could be granted the same. */
+/* Is another one of the task about to end?  It could be granted the same. */
 bool
 is_blocked(const dlock_lease *lease)
 {
 	const dlock_session *s = lease->session;
-	const dlock_lease *other = (s->failing > 0 && now_ms() < lease->end_by) ? s->leases : NULL;
+	const dlock_lease *other = (s->failing > 0) ? s->leases : NULL;
 
 	while (other != NULL && !(other->failing && meets(lease, other)))
 		other = other->next;
@@ -122,6 +123,30 @@ begin_end(dlock_lease *lease, Phase phase)
 	go(lease);
 }
 
+/* May it be held still at that moment?  The end of a session does not wait for that. */
+bool
+may_undo(const dlock_lease *lease, int64_t at)
+{
+	int64_t		deadline = (lease->deadline > 0) ? lease->deadline : lease->end_by + lease->ttl;
+	bool		stays = lease->call != CALL_TASK && !lease->session->closed;
+
+	return at < (stays ? MAX(lease->end_by, deadline) : lease->end_by);
+}
+
+/* Try it again, but have the caller wait no longer if that takes too long. */
+void
+undo_later(dlock_lease *lease)
+{
+	if (now_ms() >= lease->end_by)
+	{
+		set_failing(lease);
+		settle(lease, &lease->failure);
+		wake_waiters(lease->session, &lease->waiters);
+	}
+	lease->wake_at = now_ms() + UNDO_EVERY;
+	arm(lease->session, lease->wake_at);
+}
+
 /* The request is to end with this, once what it was granted all the same has been released. */
 void
 end_request(dlock_lease *lease, const dlock_error *error)
@@ -153,8 +178,7 @@ found(dlock_lease *lease, const Answer *a)
 
 	if (a->error.status != DLOCK_OK)
 	{
-		lease->wake_at = now_ms() + UNDO_EVERY;
-		arm(lease->session, lease->wake_at);
+		undo_later(lease);
 		return;
 	}
 	for (int i = 0; i < lease->count; i++)

@@ -134,7 +134,7 @@ do_task(Worker *me, Catch *c, int row)
 	snprintf(lease->tokens[0], TOKEN_SIZE, "%s", answer_text(&a, 1));
 	hold(lease, c->sent);
 	lease->ends_with = &task_release_kind;
-	if (!w->stopping)
+	if (!w->stopping && !has_ended(lease))
 	{
 		unlock(s);
 		why = w->handler(&task, w->argument);
@@ -290,6 +290,11 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 	Line	  **at;
 	int			i;
 
+	if (queue == NULL || o->ttl_ms < 0 || o->grace_ms < 0)
+	{
+		free(workers);
+		return fail(error, DLOCK_ERROR, "work wants a queue, and spans that are not negative");
+	}
 	if (!enter(s, error))
 	{
 		free(workers);

@@ -6,6 +6,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.SynchronousQueue;
@@ -21,10 +22,13 @@ import java.util.concurrent.TimeoutException;
  * stops the work in time also when no other thread can be started.
  */
 final class Background {
-    static final System.Logger LOGGER = System.getLogger("dlock");
+    private static final System.Logger LOGGER = System.getLogger("dlock");
 
     /** A moment, or a span, that never ends. */
     static final long FOREVER = Long.MAX_VALUE;
+
+    /** After no thread could be started. */
+    private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(100);
 
     private static final long START = System.nanoTime();
     private static final ThreadFactory DAEMONS = task -> {
@@ -34,7 +38,9 @@ final class Background {
     };
     private static final ThreadPoolExecutor WORKERS =
         new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), DAEMONS);
-    private static final ScheduledThreadPoolExecutor TIMERS = new ScheduledThreadPoolExecutor(1, DAEMONS);
+    private static final ThreadPoolExecutor LOGS =
+        new ThreadPoolExecutor(0, 1, 10, TimeUnit.SECONDS, new LinkedBlockingQueue<>(1000), DAEMONS, new ThreadPoolExecutor.DiscardPolicy());
+    static final ScheduledThreadPoolExecutor TIMERS = new ScheduledThreadPoolExecutor(1, DAEMONS);
 
     static {
         TIMERS.setRemoveOnCancelPolicy(true);
@@ -69,6 +75,15 @@ final class Background {
         return WORKERS.submit(guarded(task));
     }
 
+    /** Run a task, which may be the program's own, in another thread, as soon as one can be started. */
+    static void runSoon(Runnable task) {
+        try {
+            run(task);
+        } catch (OutOfMemoryError none) {
+            at(after(RETRY_AFTER), () -> runSoon(task));
+        }
+    }
+
     /** Run a task in another thread, or in this one if no other can be started. */
     static Future<?> runAnyhow(Runnable task) {
         try {
@@ -84,10 +99,11 @@ final class Background {
         return TIMERS.schedule(guarded(task), moment - now(), TimeUnit.NANOSECONDS);
     }
 
-    /** Calls at the earliest of the moments that it was given, and is given others then. That of an earlier call is kept. */
+    /** Calls at the earliest of the moments that it was given, and is given others then. */
     static final class Alarm {
         private final Runnable call;
         private long at = FOREVER;
+        private Future<?> timer;
 
         Alarm(Runnable call) {
             this.call = call;
@@ -95,7 +111,8 @@ final class Background {
 
         synchronized void set(long moment) {
             if (moment < at) {
-                Background.at(moment, this::ring);
+                cancel(timer);
+                timer = Background.at(moment, this::ring);
                 at = moment;
             }
         }
@@ -111,6 +128,21 @@ final class Background {
         }
     }
 
+    /** Log what goes wrong, in a thread that is there for that: whatever a handler does, nothing else waits for it or fails. */
+    static void log(System.Logger.Level level, String what, Throwable error) {
+        try {
+            LOGS.execute(() -> {
+                try {
+                    LOGGER.log(level, what, error);
+                } catch (RuntimeException | Error failed) {
+                    // Nobody can be told.
+                }
+            });
+        } catch (OutOfMemoryError none) {
+            // With the next one, or never.
+        }
+    }
+
     static void cancel(Future<?> task) {
         if (task != null) {
             task.cancel(false);
@@ -122,7 +154,7 @@ final class Background {
             try {
                 task.run();
             } catch (RuntimeException | Error failed) {
-                LOGGER.log(System.Logger.Level.ERROR, "a task in the background has failed", failed);
+                log(System.Logger.Level.ERROR, "a task in the background has failed", failed);
             }
         };
     }
@@ -132,7 +164,7 @@ final class Background {
         try {
             connection.abort(Runnable::run);
         } catch (SQLException gone) {
-            LOGGER.log(System.Logger.Level.DEBUG, "a connection could not be ended", gone);
+            log(System.Logger.Level.DEBUG, "a connection could not be ended", gone);
         }
     }
 

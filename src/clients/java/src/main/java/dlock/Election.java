@@ -57,7 +57,7 @@ public final class Election implements AutoCloseable {
             // The next term.
         } catch (Throwable failed) {
             if (!stop.isDone()) {
-                Background.LOGGER.log(System.Logger.Level.WARNING, "the election of \"" + request.names.get(0) + "\" goes on", failed);
+                Background.log(System.Logger.Level.WARNING, "the election of \"" + request.names.get(0) + "\" goes on", failed);
                 Background.patiently(stop, RETRY_AFTER);
             }
         }

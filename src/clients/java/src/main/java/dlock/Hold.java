@@ -176,10 +176,11 @@ public abstract sealed class Hold permits Lease, Task {
                 teller = Thread.currentThread();
                 try {
                     onLost.run();
-                } catch (RuntimeException failed) {
-                    Background.LOGGER.log(System.Logger.Level.WARNING, "onLost has failed", failed);
+                } catch (RuntimeException | Error failed) {
+                    Background.log(System.Logger.Level.WARNING, "onLost has failed", failed);
+                } finally {
+                    teller = null;
                 }
-                teller = null;
             }, null);
             try {
                 Background.run(told);

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
@@ -208,6 +209,9 @@ public final class Lease extends Hold implements AutoCloseable {
             boolean lost = heard ? !answer.isTrue() && !doubt[0] : left() == 0;
             if (lost && !late && error == null) {
                 error = new LeaseLost(what + " was lost before the work had ended", null);
+            }
+            if (!heard) {
+                session.doubt(Set.of(Session.placeOf(owner, lock)), Background.now() + left());
             }
             done.complete(null);
         }, lock, token);

@@ -40,6 +40,7 @@ final class Lines {
 
     /** The same for an urgent one; and how long an unused connection stays. */
     private static final long URGENT_WITHIN = TimeUnit.SECONDS.toNanos(5);
+    private static final long CONNECT_WITHIN = TimeUnit.SECONDS.toNanos(1); // at least
     private static final long IDLE_WITHIN = TimeUnit.SECONDS.toNanos(10);
 
     /** Entries in a statement, at most. */
@@ -125,7 +126,7 @@ final class Lines {
             try {
                 then.accept(answer);
             } catch (RuntimeException | Error failed) {
-                Background.LOGGER.log(System.Logger.Level.ERROR, "an answer could not be dealt with", failed);
+                Background.log(System.Logger.Level.ERROR, "an answer could not be dealt with", failed);
             }
         }
     }
@@ -344,8 +345,9 @@ final class Lines {
             this.line = line;
             this.batch = batch;
             kind = batch.get(0).kind;
-            until = Background.after(kind.urgent() ? Math.min(kind.within(), margin.getAsLong()) : kind.within());
             link = line.link;
+            long soon = Math.min(kind.within(), Math.max(margin.getAsLong(), link == null ? CONNECT_WITHIN : 0));
+            until = Background.after(kind.urgent() ? soon : kind.within());
             line.link = null;
         }
 
@@ -666,7 +668,7 @@ final class Lines {
             try {
                 connection.close();
             } catch (SQLException broken) {
-                Background.LOGGER.log(System.Logger.Level.DEBUG, "a connection was closed", broken);
+                Background.log(System.Logger.Level.DEBUG, "a connection was closed", broken);
             }
         }
     }

@@ -224,7 +224,7 @@ public final class Request implements Cloneable {
             } else if (!result.complete(lease)) {
                 lease.giveBack();
             }
-        }, Background::runAnyhow);
+        }, Background::runSoon);
         result.whenComplete((lease, error) -> {
             if (result.isCancelled()) {
                 want.giveUp(error);

@@ -51,6 +51,7 @@ public final class Session implements AutoCloseable {
     private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
     private final Set<Want> wants = new HashSet<>();
     private final Map<String, Integer> wanted = new HashMap<>(); // how many requests that are not given up: by owner and name
+    private final Map<String, Long> unsure = new HashMap<>(); // what may be held without a lease, until then: by owner and name
     private final Map<String, Ends> ending = new HashMap<>(); // what others wait for: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
@@ -144,7 +145,7 @@ public final class Session implements AutoCloseable {
             try {
                 thing.close();
             } catch (Exception failed) {
-                Background.LOGGER.log(System.Logger.Level.WARNING, "could not be closed", failed);
+                Background.log(System.Logger.Level.WARNING, "could not be closed", failed);
             }
         }
         List<CompletableFuture<?>> ends = new ArrayList<>();
@@ -276,6 +277,17 @@ public final class Session implements AutoCloseable {
         return keys.stream().noneMatch(key -> held.containsKey(key) || wanted.getOrDefault(key, 0) > own);
     }
 
+    /** The owner may hold these without having heard of it, until then. */
+    void doubt(Set<String> keys, long until) {
+        unsure.values().removeIf(end -> end < Background.now());
+        keys.forEach(key -> unsure.merge(key, until, Math::max));
+    }
+
+    /** May it be so? The caller finds out. */
+    boolean takeDoubt(Set<String> keys) {
+        return keys.stream().map(unsure::remove).filter(until -> until != null && until > Background.now()).count() > 0;
+    }
+
     void add(Lease lease) {
         lease.tokens.keySet().forEach(name -> held.computeIfAbsent(placeOf(lease.owner(), name), none -> new ArrayList<>()).add(lease));
     }
@@ -298,19 +310,26 @@ public final class Session implements AutoCloseable {
      * End what an owner may hold without having heard of it. It is found first, and released by its token: whenever
      * the server gets to do that, it ends nothing that is granted later. The result says when that is done, or in vain.
      */
-    CompletableFuture<Void> undo(String owner, String name) {
+    CompletableFuture<Void> undo(String owner, String name, long ttl) {
         CompletableFuture<Void> done = new CompletableFuture<>();
         long until = Background.after(UNDO_WITHIN);
         Background.at(until, () -> {
             synchronized (mutex) {
-                done.complete(null);
+                if (!done.isDone()) {
+                    doubt(Set.of(placeOf(owner, name)), Background.after(ttl));
+                    done.complete(null);
+                }
             }
         });
         insist(FIND, until, Lines.Answer::isGood, found -> {
-            if (found == null || found.value() == null) {
+            if (found != null && found.value() == null) {
                 done.complete(null);
-            } else {
-                insist(Lease.RELEASE, until, Lines.Answer::isGood, released -> done.complete(null), name, found.value());
+            } else if (found != null) {
+                insist(Lease.RELEASE, until, Lines.Answer::isGood, released -> {
+                    if (released != null) {
+                        done.complete(null);
+                    }
+                }, name, found.value());
             }
         }, name, owner);
         return done;
@@ -376,7 +395,7 @@ public final class Session implements AutoCloseable {
     /** Renewals fail, or go on. */
     void troubled(Throwable failure) {
         if (failure != null && !inTrouble) {
-            Background.runAnyhow(() -> Background.LOGGER.log(System.Logger.Level.WARNING, "renewals fail", failure));
+            Background.log(System.Logger.Level.WARNING, "renewals fail", failure);
         }
         inTrouble = failure != null;
     }

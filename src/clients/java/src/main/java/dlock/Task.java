@@ -99,7 +99,7 @@ public final class Task extends Hold {
         synchronized (mutex) {
             begin(Thread.currentThread(), null);
         }
-        boolean refused = worker.isStopping();
+        boolean refused = worker.isStopping() || isLost(); // as this process did not get to run
         if (!refused) {
             try {
                 handler.handle(this);
@@ -116,7 +116,7 @@ public final class Task extends Hold {
             if (refused || (!over && failure != null && worker.isAborted())) {
                 settle(RELEASE, null);
             } else if (!over && failure != null) {
-                settle(FAIL, String.valueOf(failure.getMessage()));
+                settle(FAIL, String.valueOf(failure.getMessage()).replace('\0', ' '));
             } else if (!over) {
                 settle(FINISH, state);
             }
@@ -148,7 +148,7 @@ public final class Task extends Hold {
                 return;
             }
             if (left == 0 || !(answer.error() instanceof ServerUnreachable)) {
-                Background.LOGGER.log(System.Logger.Level.WARNING, what + " was not settled", answer.error());
+                Background.log(System.Logger.Level.WARNING, what + " was not settled", answer.error());
                 return;
             }
             Background.nap(RETRY_AFTER);

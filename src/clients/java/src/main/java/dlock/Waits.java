@@ -91,10 +91,15 @@ final class Waits {
         }
     }
 
+    /** A request has ended, and perhaps this place of its owner with it. Others that wait there ask again. */
+    void ended(String place) {
+        wake(places.getOrDefault(place, List.of()), false);
+    }
+
     private void turn(String name, String owner, String token, long sent) {
         List<Want> list = places.get(Session.placeOf(owner, name));
         if (list != null && list.get(0).offer(token, sent)) {
-            wake(list, false);
+            list.get(0).wake(false);
         } else if (!token.equals(Want.NEVER)) {
             session.decline(owner, name, token);
         }

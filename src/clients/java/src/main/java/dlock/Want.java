@@ -71,6 +71,7 @@ final class Want {
     private boolean late; // it has heard of its grant too late, once
     private boolean placed; // it may have a place
     private boolean inDoubt;
+    private boolean settles; // the answer to what it asks tells whether it was granted that: no other request is meant
     private long doubtUntil; // the first time: so long it asks again, though it was to end
     private long poll = SHORTEST_POLL;
     private boolean resting; // until there is a turn, or it is time to ask again
@@ -91,6 +92,7 @@ final class Want {
         until = Background.after(request.limit);
         place = request.what == Request.What.SINGLE ? Session.placeOf(owner, names.get(0)) : null;
         keys = place != null ? Set.of(place) : names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
+        ended.thenRun(() -> keys.forEach(session.waits::ended));
     }
 
     /** The mutex is not held. */
@@ -162,7 +164,9 @@ final class Want {
             return;
         }
         last = gone || left() == 0 || NEVER.equals(turn);
-        boolean doubted = inDoubt;
+        boolean alone = isAlone();
+        boolean doubted = inDoubt | (alone && session.takeDoubt(keys));
+        settles = alone;
         inDoubt = false;
         if (turn != null && !turn.equals(NEVER)) {
             confirm(doubted);
@@ -172,7 +176,7 @@ final class Want {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
-        String entering = (doubted || placed) && isAlone() ? "return" : request.reentry;
+        String entering = (doubted || placed) && alone ? "return" : request.reentry;
         String ttl = Background.interval(request.ttl);
         String lockDelay = Background.interval(request.lockDelay);
         String minHold = Background.interval(request.minHold);
@@ -257,7 +261,7 @@ final class Want {
     private void decide(Lines.Answer answer, boolean doubted) {
         boolean raised = inDoubt; // meanwhile
         Throwable error = answer.error();
-        inDoubt |= answer.doubt() || (error != null && doubted);
+        inDoubt |= answer.doubt() || (doubted && (error != null || !settles));
         if (error == null && !last) {
             rest();
         } else if (error == null && NEVER.equals(turn)) {
@@ -361,8 +365,12 @@ final class Want {
 
     /** What it may have been granted all the same is ended before that is told. */
     private void fail(Throwable why) {
-        CompletableFuture<?>[] undone = (inDoubt && isAlone() ? names : List.<String>of()).stream()
-            .map(name -> session.undo(owner, name)).toArray(CompletableFuture<?>[]::new);
+        boolean alone = isAlone();
+        if (inDoubt && !alone) {
+            session.doubt(keys, Background.after(request.ttl));
+        }
+        CompletableFuture<?>[] undone = (alone && (session.takeDoubt(keys) || inDoubt) ? names : List.<String>of()).stream()
+            .map(name -> session.undo(owner, name, request.ttl)).toArray(CompletableFuture<?>[]::new);
         session.holdUp(keys, ended);
         CompletableFuture.allOf(undone).thenRun(() -> {
             close();

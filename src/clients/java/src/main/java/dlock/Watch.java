@@ -53,7 +53,7 @@ public final class Watch implements AutoCloseable {
     private void tell(Lines.Answer answer) {
         if (answer.error() != null) {
             if (!(answer.error() instanceof ServerUnreachable)) {
-                Background.LOGGER.log(System.Logger.Level.WARNING, "the watch of \"" + name + "\" goes on", answer.error());
+                Background.log(System.Logger.Level.WARNING, "the watch of \"" + name + "\" goes on", answer.error());
             }
             return;
         }
@@ -68,7 +68,7 @@ public final class Watch implements AutoCloseable {
         try {
             see.accept(row[0] == null ? Optional.empty() : Optional.of(new Holder(Long.parseLong(row[0]), row[1], row[2])));
         } catch (RuntimeException failed) {
-            Background.LOGGER.log(System.Logger.Level.WARNING, "what watches \"" + name + "\" has failed", failed);
+            Background.log(System.Logger.Level.WARNING, "what watches \"" + name + "\" has failed", failed);
         }
     }
 

@@ -2,6 +2,7 @@ package dlock;
 
 import java.time.Duration;
 import java.time.temporal.ChronoUnit;
+import java.util.List;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -72,13 +73,13 @@ public final class Worker implements AutoCloseable {
 
     /** The states of the tasks to be captured, instead of the queue's. */
     public Worker fromStates(String... names) {
-        fromStates = names.clone();
+        fromStates = List.of(names).toArray(String[]::new);
         return this;
     }
 
     /** The state of a task that is worked on; by default "working". */
     public Worker toState(String name) {
-        toState = name;
+        toState = Objects.requireNonNull(name);
         return this;
     }
 
@@ -108,7 +109,7 @@ public final class Worker implements AutoCloseable {
                 retry = RETRY_AFTER;
                 answer.rows().forEach(row -> begin(new Task(session, captures.schema(), queue, row, ttl, answer.sent())));
             } else {
-                Background.LOGGER.log(System.Logger.Level.WARNING, "a worker of queue \"" + queue + "\" goes on", answer.error());
+                Background.log(System.Logger.Level.WARNING, "a worker of queue \"" + queue + "\" goes on", answer.error());
                 Background.patiently(stop, retry);
                 retry = Math.min(2 * retry, LONGEST_RETRY);
             }

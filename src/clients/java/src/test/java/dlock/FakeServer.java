@@ -62,7 +62,8 @@ final class FakeServer {
 
         @Override
         public String toString() {
-            return what + " " + (parameters.get(1) instanceof String[] names ? String.join(" ", names) : parameters);
+            return what + " " + (parameters.get(1) instanceof String[] names ? String.join(" ", names)
+                : parameters.get(1));
         }
     }
 
@@ -138,7 +139,7 @@ final class FakeServer {
             }
             String[] texts = statement.reply.get().split(",");
             texts = Arrays.stream(texts).map(text -> text.equals("NULL") ? null : text).toArray(String[]::new);
-            return sql.contains("[]") ? result((Object) texts) : result((Object[]) texts);
+            return sql.contains("[]") && !statement.what.equals("task_capture") ? result((Object) texts) : result((Object[]) texts);
         } catch (ExecutionException failed) {
             throw (SQLException) failed.getCause();
         } catch (InterruptedException cut) {

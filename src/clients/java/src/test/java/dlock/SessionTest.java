@@ -14,7 +14,8 @@ import java.util.concurrent.CompletionException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.UnaryOperator;
-import java.util.logging.Level;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
 import java.util.logging.Logger;
 
 /** What sessions do whatever the server says: each method whose name begins with "test" is one. */
@@ -113,23 +114,32 @@ final class SessionTest {
         }
     }
 
-    /** At most 1000 in a statement. */
+    /** At most 1000 in a statement; without a limit of time, as there may be little of that. */
     void testBatches() throws Exception {
-        CompletableFuture<Lease> first = ask("x").get(0);
-        FakeServer.Asked statement = server.next("acquire_each", "x");
-        List<CompletableFuture<Lease>> refused = new ArrayList<>();
+        Lines.Kind kind = new Lines.Kind("SELECT %1$sdlock_many(?::text[])::text[]", false, false, Background.FOREVER, List.of());
+        AtomicInteger answered = new AtomicInteger();
+        session.lines.submit(kind, Background.FOREVER, answer -> answered.incrementAndGet(), "x");
+        FakeServer.Asked statement = server.next("many", "x");
         for (int i = 0; i < 2500; i++) {
-            refused.add(session.lease("n" + i).acquireAsync());
+            session.lines.submit(kind, Background.FOREVER, answer -> answered.incrementAndGet(), "n" + i);
         }
-        statement.answer("1");
-        first.get();
-        for (int left = 2500; left > 0;) {
-            FakeServer.Asked next = server.any(false);
-            expect(next.array(1).length <= 1000, next.array(1).length + " in a statement");
-            next.answerAll("NULL");
-            left -= next.array(1).length;
+        for (int size : new int[] {1000, 1000, 500}) {
+            statement.answerAll("1");
+            statement = server.any(false);
+            expect(statement.array(1).length == size, statement.array(1).length + " in a statement");
         }
-        refused.forEach(result -> fails(LeaseRefused.class, result));
+        statement.answerAll("1");
+        awaitIdle();
+        expect(answered.get() == 2501, answered);
+    }
+
+    /** What goes off early leaves no timer behind for a later moment. */
+    void testTimers() {
+        Background.Alarm alarm = new Background.Alarm(() -> { });
+        for (int i = 0; i < 20_000; i++) {
+            alarm.set(Background.FOREVER / 2 - i);
+        }
+        expect(Background.TIMERS.getQueue().size() < 10_000, Background.TIMERS.getQueue().size());
     }
 
     /** A slow grant holds up neither releases nor renewals. */
@@ -379,7 +389,9 @@ final class SessionTest {
         doubt(own, "c");
         find = server.next("lease", "c");
         asked = own.apply(session.lease("c")).acquireAsync();
-        server.next("acquire_each", "c").answer("5"); // after three seconds
+        FakeServer.Asked again = server.next("acquire_each", "c"); // after three seconds
+        expect(again.reentry().equals("return"), "after an undo in vain");
+        again.answer("5");
         expect(asked.get().token() == 5, asked);
         find.answer("5");
         awaitIdle();
@@ -438,6 +450,48 @@ final class SessionTest {
         expect(fail("b", "XX000").equals("count"), "a lease");
         fails(SQLException.class, inner);
         server.none();
+    }
+
+    /** What the server may not have heard the release of is for the next request of the task. */
+    void testReleaseUnheard() throws Exception {
+        UnaryOperator<Request> own = request -> request.task("own").byHand();
+        CompletableFuture<Lease> asked = ask(own, "a").get(0);
+        server.next("acquire_each", "a").answer("7");
+        CompletableFuture<Throwable> released = close(asked.get());
+        server.next("release_each", "a").fail("57P01");
+        asked = released.thenCompose(end -> own.apply(session.lease("a")).acquireAsync());
+        FakeServer.Asked next = server.any(false);
+        for (; next.what.equals("release_each"); next = server.any(false)) { // for three seconds
+            next.fail("57P01");
+        }
+        expect(released.get() == null && next.reentry().equals("return"), next.reentry());
+        next.answer("7");
+        released = close(asked.get());
+        server.next("release_each", "a").answer("true");
+        expect(released.get() == null, released);
+        asked = ask(own, "a").get(0);
+        expect(fail("a", "XX000").equals("deny"), "after a release");
+        fails(SQLException.class, asked);
+    }
+
+    /** What is refused to a request in doubt, perhaps as its task holds it by that, is for the next one. */
+    void testRefusedByItself() throws Exception {
+        CompletableFuture<Lease> first = ask(request -> request.task("own"), "a").get(0);
+        CompletableFuture<Lease> other = ask(request -> request.task("own").byHand().waitForever(), "a").get(0);
+        fail("a", "57P01");
+        fail("a", "25006"); // the other one asks again
+        FakeServer.Asked again = server.next("acquire_each", "a");
+        expect(again.reentry().equals("deny"), "the first one again");
+        again.answer("NULL");
+        fails(LeaseRefused.class, first);
+        again = server.next("acquire_each", "a");
+        if (again.reentry().equals("deny")) { // asked before that
+            again.fail("25006");
+            again = server.next("acquire_each", "a");
+        }
+        expect(again.reentry().equals("return"), "the other one");
+        again.answer("7");
+        expect(other.get().token() == 7, other);
     }
 
     /** After an outage, requests ask for what they may have been granted; a turn that is told twice is not given back. */
@@ -521,6 +575,39 @@ final class SessionTest {
         server.next("release_each", "c").answer("true");
     }
 
+    /** Requests of one task for one lock share a place. Once one of them ends, or has its turn, the others ask again. */
+    void testSharedPlace() throws Exception {
+        UnaryOperator<Request> own = request -> request.task("own").byHand().waitForever();
+        List<CompletableFuture<Lease>> asked = new ArrayList<>();
+        for (int i = 0; i < 3; i++) {
+            asked.addAll(ask(own, "a"));
+            server.next("acquire_each", "a").answer("NULL");
+            awaitIdle();
+        }
+        asked.get(0).cancel(false);
+        server.next("acquire_each", "a").answer("NULL"); // gives the place up
+        FakeServer.Asked again = server.next("acquire_each", "a", "a");
+        again.answer("NULL,NULL");
+        awaitIdle();
+        server.take().answer("a," + again.array(2)[0] + ",7");
+        Lease lease = asked.get(1).get();
+        server.next("acquire_each", "a").fail("40P01");
+        fails(LeaseDeadlock.class, asked.get(2));
+        CompletableFuture<Throwable> released = close(lease);
+        server.next("release_each", "a").answer("true");
+        expect(released.get() == null, released);
+
+        // One that does not wait gives the place up, too.
+        asked = ask(own, "b");
+        server.next("acquire_each", "b").answer("NULL");
+        awaitIdle();
+        CompletableFuture<Lease> refused = ask(request -> request.task("own"), "b").get(0);
+        server.next("acquire_each", "b").answer("NULL");
+        fails(LeaseRefused.class, refused);
+        server.next("acquire_each", "b").answer("8");
+        expect(asked.get(0).get().token() == 8, asked);
+    }
+
     /** A release that is asked for again tells a loss, unless the first one may have been done. */
     void testReleaseAgain() throws Exception {
         for (String[] answers : new String[][] {{"P0001", "lost"}, {"25006", "lost"}, {"57P01", "released"}}) {
@@ -540,6 +627,75 @@ final class SessionTest {
         expect(released.get() == null, released);
         server.none();
         outer.get();
+    }
+
+    /** A task that has come after its end is not begun; what its handler throws is told as text that the server takes. */
+    void testTaskAfterItsEnd() throws Exception {
+        AtomicInteger begun = new AtomicInteger();
+        session.worker("late", task -> begun.incrementAndGet(), 1).ttl(Duration.ofNanos(1000)).start();
+        server.next("task_capture", "late").answer("key,7,NULL,0,1,ready");
+        server.next("task_release", "late").answer("true");
+        expect(begun.get() == 0, "a task after its end");
+        session.worker("bad", task -> {
+            throw new AssertionError("a\0b");
+        }, 1).start();
+        FakeServer.Asked next = server.any(false);
+        while (!next.toString().equals("task_capture bad")) {
+            next = server.any(false); // that of the other worker
+        }
+        next.answer("key,7,NULL,0,1,ready");
+        FakeServer.Asked fail = server.any(false);
+        while (!fail.what.equals("task_fail")) {
+            fail = server.any(false);
+        }
+        expect(fail.array(4)[0].equals("a b"), fail.array(4)[0]);
+        fail.answer("true");
+    }
+
+    /** Whatever handlers of the log do, nothing waits for them, or ends. */
+    void testLog() throws Exception {
+        CompletableFuture<Void> told = new CompletableFuture<>();
+        CompletableFuture<Void> end = new CompletableFuture<>();
+        Logger logger = Logger.getLogger("dlock");
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord entry) {
+                if (entry.getThrown() != null && "testLog".equals(entry.getThrown().getMessage())) {
+                    told.complete(null);
+                    end.join();
+                    throw new IllegalStateException("the handler has failed");
+                }
+            }
+
+            @Override
+            public void flush() {
+                // Nothing is kept back.
+            }
+
+            @Override
+            public void close() {
+                // Nor is there anything to be closed.
+            }
+        };
+        logger.addHandler(handler);
+        AtomicInteger terms = new AtomicInteger();
+        Election election = session.elect(session.lease("boss"), lease -> {
+            terms.incrementAndGet();
+            throw new IllegalStateException("testLog");
+        });
+        for (int term = 1; term < 3; term++) {
+            server.next("acquire_each", "boss").answer("7");
+            server.next("release_each", "boss").answer("true");
+            told.get();
+        }
+        expect(terms.get() == 2, terms);
+        end.complete(null);
+        server.next("acquire_each", "boss").answer("NULL");
+        awaitIdle();
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(election::close, task -> new Thread(task).start());
+        server.next("acquire_each", "boss").answer("NULL");
+        closed.get();
+        logger.removeHandler(handler);
     }
 
     // ---- the end ----
@@ -633,7 +789,7 @@ final class SessionTest {
     }
 
     public static void main(String[] args) {
-        Logger.getLogger("dlock").setLevel(Level.OFF);
+        Logger.getLogger("dlock").setUseParentHandlers(false);
         Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
             .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
             .forEach(CompletableFuture::join);
