@@ -399,8 +399,10 @@ class Session:
                     return await self._grant(want, [token or ''], sent)
                 if want.patient and want.options.reentry == 'deny' and any(key in self._held for key in want.keys):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
-                if want.kind == 'lock' and not last:
-                    self._waits.expect(want)
+                if not last:
+                    want.go = Promise()     # it may be told to ask anew before it has an answer
+                    if want.kind == 'lock':
+                        self._waits.expect(want)
                 want.in_doubt = False
                 # It may have been granted the lock since it asked before.
                 reentry = 'return' if want.asked and self._is_alone(want) else want.options.reentry
@@ -488,6 +490,7 @@ class Session:
                 leaving.append(want)
 
     def _left(self, want: Want) -> None:
+        """Others of its owner may have lost their place with it, as it was the same one: they ask anew."""
         self._wants.discard(want)
         for key in want.keys:
             leaving = self._leaving.get(key, [])
@@ -495,6 +498,8 @@ class Session:
                 leaving.remove(want)
                 if not leaving:
                     del self._leaving[key]
+            for other in list(self._waits.places.get(key, ())):
+                self._waits.end(other)
         if want.end:
             want.end.set()
 

@@ -53,9 +53,7 @@ class Waits:
 
     async def turn(self, want: 'Want') -> None:
         """Wait for a grant, want.got; or until it is time to ask again."""
-        want.go = Promise()
-        if want.got is not None or want.gone or want.in_doubt:
-            return
+        assert want.go
         core().arm(want.until, self.session)
         if want.kind == 'lock':
             if not self.taking:
