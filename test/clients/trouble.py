@@ -810,6 +810,10 @@ def deadlock():
 def forked():
     """A child holds nothing, and takes nothing from its parent."""
     def child():
+        for goes_on in election, worker:
+            goes_on.stop(*[0] * (goes_on is worker))
+            goes_on.join()
+        assert not lost
         assert lease.lost
         assert 'parent' in str(raises(dlock.LeaseLost, lease.check))
         raises(dlock.LeaseLost, lease.release)
@@ -822,6 +826,11 @@ def forked():
 
     named = dlock.Session('', client='named')
     assert named.client == 'named'
+    sql("SELECT dlock_queue_create('mail')")
+    worker = session.worker('mail', print)
+    lost, gained = [], threading.Event()
+    election = session.elect('lead', ttl=HOUR, gained=lambda lease: gained.set(), lost=lambda *what: lost.append(what))
+    gained.wait()
     with session.lease('job', 30) as lease:
         pid = os.fork()
         if pid == 0:
@@ -835,6 +844,9 @@ def forked():
         before = lease.remaining()
         wait_until(lambda: lease.remaining() > before)
         lease.check()
+    assert election.leads and sql("SELECT count(*) FROM dlock_leases WHERE name = 'lead'") == '1'
+    election.stop()
+    worker.stop()
     nothing_left()
 
 

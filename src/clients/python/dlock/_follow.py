@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, List, NamedTuple, Optional
 
-from ._core import Caller, Errand, Promise, Work, core, log, run, run_async, run_to_end
+from ._core import Caller, Errand, Promise, Work, core, is_current, log, run, run_async, run_to_end
 from ._errors import LeaseError, ServerUnreachable
 from ._hold import Lease
 from ._lines import Kind
@@ -85,7 +85,7 @@ class Watch:
 class Loop:
     """What goes on until stop(): an election, or a worker."""
 
-    _done: Promise[None]
+    _done: Errand[None]
     _session: 'Session'
 
     def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
@@ -98,7 +98,8 @@ class Loop:
         raise NotImplementedError
 
     async def _join(self) -> None:
-        await self._done
+        if is_current(self._done.core):     # in a forked child it is the parent's
+            await self._done
 
     def join(self) -> None:
         """Wait until it has stopped."""
@@ -160,9 +161,9 @@ class Election(Loop):
 
     async def _stop(self) -> None:
         self._stopping = True
-        for end in self._ends:
+        for end in self._ends if is_current(self._done.core) else ():
             end()
-        await self._done
+        await self._join()
 
     def stop(self) -> None:
         """Resign, once the functions have returned."""

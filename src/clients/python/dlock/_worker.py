@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
 
-from ._core import Call, Caller, LoopClosed, Promise, Work, core, log, run, run_to_end, within
+from ._core import Call, Caller, LoopClosed, Promise, Work, core, is_current, log, run, run_to_end, within
 from ._errors import LeaseLost, ServerUnreachable
 from ._follow import Loop
 from ._hold import Hold
@@ -171,12 +171,12 @@ class Worker(Loop):
 
     async def _stop(self, grace: Optional[float] = None) -> None:
         self._stopping = True
-        if grace is not None:
+        if grace is not None and is_current(self._done.core):
             await within(self._done, grace)
             self._grace_is_over = True
             for call in self._calls:
                 call.cancel()
-        await self._done
+        await self._join()
 
     def stop(self, grace: Optional[Span] = None) -> None:
         """Capture no more, and wait for tasks under way.  After "grace" tell them to end, which those of coroutine
