@@ -851,10 +851,14 @@ def forked():
 
 
 def told():
-    """Renewals that fail are logged, once, long before the lease is lost."""
-    lines = []
+    """Renewals that fail are logged, once, long before the lease is lost; a handler that hangs holds nothing up."""
+    lines, over = [], threading.Event()
+
+    def emit(record):
+        lines.append(record.getMessage())
+        over.wait()
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
+    handler.emit = emit
     logging.getLogger('dlock').addHandler(handler)
     sql("""CREATE FUNCTION answers() RETURNS boolean LANGUAGE sql AS 'SELECT 1 / 0 = 1';
            ALTER FUNCTION dlock_renew_each RENAME TO hidden;
@@ -865,6 +869,18 @@ def told():
         assert len(lines) == 1 and 'division by zero' in lines[0], lines
         sql('DROP FUNCTION dlock_renew_each(text[], bigint[]); ALTER FUNCTION hidden RENAME TO dlock_renew_each; SELECT')
         wait_until(lambda: not session._in_trouble)
+        with session.lease('other'):
+            lease.check()
+        over.set()
+
+        # A renewal that is interrupted is not the last one.
+        def interrupt():
+            interrupted.append(lease.remaining())
+            raise KeyboardInterrupt
+        interrupted = []
+        before_once(lease, '_extend', interrupt)
+        wait_until(lambda: interrupted)
+        wait_until(lambda: lease.lost or lease.remaining() > interrupted[0])
         lease.check()
 
 

@@ -50,6 +50,13 @@ lock = threading.RLock()
 interrupts: List[BaseException] = []
 
 
+def say(level: int, *what: Any, **more: Any) -> None:
+    """Log it, in a thread of its own: a handler may take a lease, or hang."""
+    if log.isEnabledFor(level):
+        with contextlib.suppress(RuntimeError):     # there is none to be had
+            threading.Thread(target=log.log, args=(level, *what), kwargs=more, name='dlock log', daemon=True).start()
+
+
 class Promise(Generic[T]):
     """A value to come, or an error; under the lock."""
 
@@ -141,8 +148,8 @@ class Inbox:
             while self._calls:
                 try:
                     self._calls.popleft()()
-                except Exception:
-                    log.exception('this should not happen')
+                except Exception as error:
+                    say(logging.ERROR, 'this should not happen', exc_info=error)
 
 
 class Core:

@@ -1,8 +1,9 @@
 """Elections, and following who holds a lock."""
 
+import logging
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, List, NamedTuple, Optional
 
-from ._core import Caller, Errand, Promise, Work, core, is_current, log, run, run_async, run_to_end
+from ._core import Caller, Errand, Promise, Work, core, is_current, run, run_async, run_to_end, say
 from ._errors import LeaseError, ServerUnreachable
 from ._hold import Lease
 from ._lines import Kind
@@ -140,7 +141,7 @@ class Election(Loop):
                 lease = await self._session._acquire(want)
             except Exception as error:
                 if not self._stopping:
-                    log.warning('the election cannot go on: %s', error)
+                    say(logging.WARNING, 'the election cannot go on: %s', error)
                     await core().sleep(RETRY)
                 continue
             lease._on_stop(lambda: core().inbox.put(over.set))
@@ -156,8 +157,8 @@ class Election(Loop):
         try:
             if function:
                 await self._caller.call(self._task, function, *args).ended()
-        except Exception:
-            log.exception('a function of an election has failed')
+        except Exception as error:
+            say(logging.ERROR, 'a function of an election has failed', exc_info=error)
 
     async def _stop(self) -> None:
         self._stopping = True

@@ -143,24 +143,22 @@ class Hold:
 
     async def _renew(self) -> None:
         """Called by the session.  Does not raise."""
+        renewed = 0.0
         try:
             answers = await self._ask_renewals()
-        except Exception as error:
-            self._trouble = error
-            self._renew_at = now() + self._every / 4
-            self._session._told(error)
-        else:
             if any(answer.value != 't' for answer in answers):
-                self._stop(LeaseLost(f'{self._what} is lost'))
-                return
-            sent = min(answer.sent for answer in answers)
+                return self._stop(LeaseLost(f'{self._what} is lost'))
+            renewed = min(answer.sent for answer in answers)
             with self._lock:
                 if not self.lost:
-                    self._extend(sent)
+                    self._extend(renewed)
             self._trouble = None
-            self._renew_at = sent + self._every
-            self._session._told(None)
-        self._core.arm(self._renew_at, self._session)
+        except Exception as error:
+            self._trouble = error
+        finally:        # whatever has interrupted it
+            self._renew_at = renewed + self._every if renewed else now() + self._every / 4
+            self._core.arm(self._renew_at, self._session)
+        self._session._told(self._trouble)
 
     def _stop(self, error: Optional[LeaseError] = None) -> None:
         """Stop the work, once: for this reason, or if it is late."""

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import logging
 import math
 import os
 import socket
@@ -13,7 +14,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, 
 
 import psycopg
 
-from ._core import Errand, Promise, Work, core, ended, log, run, run_async, run_to_end, sessions, settle, task_of, within
+from ._core import Errand, Promise, Work, core, ended, run, run_async, run_to_end, say, sessions, settle, task_of, within
 from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
 from ._hold import RELEASE, RENEW, Hold, Lease, margin, present
@@ -527,7 +528,6 @@ class Session:
 
     def _discard(self, want: Want, lease: Lease) -> None:
         """Nobody is there to have it."""
-        log.debug('the lease on "%s" is released, as its request was given up', want.label)
         self._leave(want)
         lease._released().then(lambda: self._left(want))
 
@@ -591,7 +591,7 @@ class Session:
     def _told(self, error: Optional[BaseException]) -> None:
         """Renewals fail, or go on."""
         if error and not self._in_trouble:
-            log.warning('renewals fail: %s', error)
+            say(logging.WARNING, 'renewals fail: %s', error)
         elif self._in_trouble and not error:
-            log.info('renewals go on')
+            say(logging.INFO, 'renewals go on')
         self._in_trouble = error is not None

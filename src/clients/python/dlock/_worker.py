@@ -1,9 +1,10 @@
 """Tasks of a queue, worked on so many at a time."""
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
 
-from ._core import Call, Caller, LoopClosed, Promise, Work, core, is_current, log, run, run_to_end, within
+from ._core import Call, Caller, LoopClosed, Promise, Work, core, is_current, run, run_to_end, say, within
 from ._errors import LeaseLost, ServerUnreachable
 from ._follow import Loop
 from ._hold import Hold
@@ -140,7 +141,7 @@ class Worker(Loop):
             try:
                 answer = await self._lines.ask(CAPTURE, (self.queue, str(concurrency - len(self._running)), *self._rest))
             except Exception as error:
-                log.warning('tasks of queue "%s" cannot be captured: %s', self.queue, error)
+                say(logging.WARNING, 'tasks of queue "%s" cannot be captured: %s', self.queue, error)
                 await core().sleep(retry)
                 retry = min(2 * retry, LONGEST_RETRY)
                 continue
@@ -153,7 +154,7 @@ class Worker(Loop):
                 self._free = Promise()
                 await self._free
         if not self._stopping:
-            log.error('the worker of queue "%s" ends, as its event loop is closed', self.queue)
+            say(logging.ERROR, 'the worker of queue "%s" ends, as its event loop is closed', self.queue)
         while self._running:
             self._free = Promise()
             await self._free
@@ -163,7 +164,7 @@ class Worker(Loop):
         try:
             await (task._settle(RELEASE) if self._stopping else task._run(handler))
         except Exception as error:
-            log.warning('the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
+            say(logging.WARNING, 'the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
         finally:
             task._end()
             self._running.discard(task)
