@@ -782,6 +782,22 @@ def loopless():
     assert not session._closing
 
 
+def captured():
+    """A task that was captured so long ago that its work could not begin is given back, and captured anew."""
+    attempts, ask, times = [], Lines.ask, [7200.0, 0.0]
+
+    async def late(lines, kind, *what):
+        answer = await ask(lines, kind, *what)
+        return answer._replace(sent=answer.sent - times.pop(0)) if answer.rows and 'capture' in kind.text else answer
+    sql("SELECT dlock_queue_create('mail'), dlock_task_put('mail', 'a')")
+    Lines.ask = late
+    worker = session.worker('mail', lambda task: attempts.append(task.attempts), ttl=HOUR)
+    wait_until(lambda: attempts and not times)
+    worker.stop()
+    Lines.ask = ask
+    assert attempts == [1], attempts
+
+
 def deadlock():
     """Between two programs: one of them is told, within some seconds."""
     outcomes = []

@@ -162,7 +162,7 @@ class Worker(Loop):
 
     async def _start(self, task: Task, handler: Callable[[Task], Any]) -> None:
         try:
-            await (task._settle(RELEASE) if self._stopping else task._run(handler))
+            await (task._settle(RELEASE) if self._stopping or task.lost else task._run(handler))
         except Exception as error:
             say(logging.WARNING, 'the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
         finally:
