@@ -910,6 +910,16 @@ def misuse():
     raises(UnicodeEncodeError, session.lease, '\ud800')
     raises(ValueError, dlock.Session, '', client='a#b')
     raises(TypeError, dlock.connect, 7)
+    for options in {'to_state': 1}, {'from_states': [1]}, {'on_timeout': 1}:
+        raises(TypeError, session.worker, 'mail', print, **options)
+
+    # What cannot be sent, and what fails in a timer, holds nothing else up.
+    raises(dlock.LeaseError, run, session._lines.ask(Kind('SELECT $1'), [1]))
+    before_once(session, 'tick', lambda: 1 / 0)
+    with session.lease('job', 30) as lease:
+        before = lease.remaining()
+        wait_until(lambda: lease.lost or lease.remaining() > before)
+        lease.check()
     for span in 1, 0.5, timedelta(seconds=1):
         with dlock.lease('', 'job', span):
             pass

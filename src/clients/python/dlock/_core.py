@@ -214,7 +214,11 @@ class Core:
             if now() >= self._alarm:
                 self._alarm = float('inf')
                 for what in list(self._ticking):
-                    at = what.tick()
+                    try:
+                        at = what.tick()
+                    except Exception as error:
+                        at = now() + DOZE
+                        say(logging.ERROR, 'this should not happen', exc_info=error)
                     self._alarm = min(self._alarm, at)
                     if at == float('inf'):
                         self._ticking.discard(what)

@@ -202,7 +202,7 @@ class Line:
                     else:
                         conn.send_query_params(command, values)
             self.writing = bool(conn.flush())
-        except psycopg.Error as error:
+        except Exception as error:
             self.failed(error)
         else:
             self.core.unread.append(self)

@@ -314,7 +314,9 @@ class Session:
                to_state: str = 'working', on_timeout: Optional[str] = None) -> Worker:
         """Work on tasks of a queue by handler(task), so many at a time, until stop()."""
         self._check()
-        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6), from_states, to_state, on_timeout)
+        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6),
+                      None if from_states is None else [text(state, 'from_states') for state in from_states], text(to_state, 'to_state'),
+                      None if on_timeout is None else text(on_timeout, 'on_timeout'))
 
     def close(self) -> None:
         """End waits, give back all, and close the connections.  Elections and workers come to their ends first."""
