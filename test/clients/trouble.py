@@ -797,6 +797,14 @@ def captured():
     Lines.ask = ask
     assert attempts == [1], attempts
 
+    # It has failed if it was not worked on.
+    async def handle(task):
+        raise AssertionError('nothing runs it')
+    sql("SELECT dlock_task_put('mail', 'b')")
+    worker = session.worker('mail', lambda task: handle(task))
+    wait_until(lambda: sql("SELECT error ~ 'coroutine function' FROM dlock_tasks WHERE key = 'b'") == 't')
+    worker.stop()
+
 
 def deadlock():
     """Between two programs: one of them is told, within some seconds."""

@@ -521,7 +521,11 @@ class Call:
         def work() -> None:
             task_of.set(task)
             try:
-                end(function(*args))
+                value = function(*args)
+                if inspect.isawaitable(value):
+                    getattr(value, 'close', lambda: None)()
+                    raise TypeError('a function that returns a coroutine has to be a coroutine function itself')
+                end(value)
             except BaseException as error:
                 end(None, error)
 
