@@ -14,7 +14,7 @@ from datetime import timedelta
 import dlock
 import psycopg
 from dlock import _hold, _lines, _session
-from dlock._core import Promise, Work, core, run, run_async
+from dlock._core import Errand, Promise, Work, core, run, run_async
 from dlock._lines import Kind, Lines
 
 # Instead of hanging.
@@ -454,7 +454,24 @@ def before_once(what, name, before):
 
 
 def interrupted():
-    """A signal handler interrupts the library in an event loop: a blocking call is refused, and an error is raised there alone."""
+    """A signal handler interrupts the library: what it has got is given back.  In an event loop, a blocking call is
+    refused, and an error is raised there alone."""
+    def interrupt():
+        raise KeyboardInterrupt
+    block, again, done = session.lease('job', HOUR), session.lease('job', HOUR, wait=60), threading.Event()
+    before_once(block, '_begin', interrupt)
+    raises(KeyboardInterrupt, block.__enter__)
+    wait_until(lambda: left() == '0')
+    before_once(Errand, 'result', interrupt)
+    raises(KeyboardInterrupt, again.acquire)
+    before_once(again.__enter__(), '_until_released', interrupt)
+    raises(KeyboardInterrupt, again.__exit__, None, None, None)
+    wait_until(lambda: left() == '0')
+    before_once(core().loop, 'call_soon_threadsafe', interrupt)
+    raises(KeyboardInterrupt, core().inbox.put, print)
+    core().inbox.put(done.set)
+    assert done.wait(60)
+
     errors = []
     loop = asyncio.new_event_loop()
 

@@ -134,11 +134,14 @@ class Inbox:
         """False if the loop is closed, so nobody waits."""
         self._calls.append(call)
         if not self._woken or self.loop.is_closed():
-            self._woken = True
             try:
+                self._woken = True
                 self.loop.call_soon_threadsafe(self._work)
             except RuntimeError:
                 return False
+            except BaseException:       # a signal handler's, perhaps before that
+                self._woken = False
+                raise
         return True
 
     def _work(self) -> None:
@@ -397,10 +400,11 @@ def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
                     line.arrived()
                     line = errand.reads()
         waiting.acquire()
+        return errand.result()
     except BaseException:
-        errand.abandon(line)
+        if line or not errand.error:
+            errand.abandon(line)
         raise
-    return errand.result()
 
 
 class Program(Inbox):

@@ -175,11 +175,21 @@ class Block:
 
     def __enter__(self) -> Lease:
         self._enter()
-        return self._begin(self.acquire())
+        errand = self._errand()
+        try:
+            return self._begin(run(errand))
+        except BaseException:
+            if not errand.error:        # it has been interrupted, perhaps after the grant
+                errand.abandon()
+            raise
 
     def __exit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
-        task_of.set(self._around)
-        run(self._lease._until_released())
+        try:
+            task_of.set(self._around)
+            run(self._lease._until_released())
+        except BaseException:
+            self._lease._core.inbox.put(self._lease._released)
+            raise
         self._outcome(failure)
 
     async def __aenter__(self) -> Lease:
