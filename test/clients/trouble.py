@@ -467,6 +467,15 @@ def interrupted():
     before_once(again.__enter__(), '_until_released', interrupt)
     raises(KeyboardInterrupt, again.__exit__, None, None, None)
     wait_until(lambda: left() == '0')
+
+    # A line that is interrupted before it connects fails in time.
+    lines, puts = Lines(''), [interrupt, bool]      # the first one is for a timer
+    before_each(core().inbox, 'put', lambda: puts and puts.pop()())
+    with core():
+        raises(KeyboardInterrupt, lines.request, Kind('SELECT 1', within=0.1), ())
+        lines.request(Kind('SELECT 1'), ()).then(done.set)
+    assert not puts and done.wait(60)
+    done.clear()
     before_once(core().loop, 'call_soon_threadsafe', interrupt)
     raises(KeyboardInterrupt, core().inbox.put, print)
     core().inbox.put(done.set)

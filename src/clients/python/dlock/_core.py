@@ -201,11 +201,12 @@ class Core:
         """Have what.tick() called then, or before."""
         self._ticking.add(what)
         if at < self._alarm:
+            here = self.is_here()
+            if not here:
+                self.inbox.put(self._wind)      # may be interrupted
             self._alarm = at
-            if self.is_here():
+            if here:
                 self._wind()
-            else:
-                self.inbox.put(self._wind)
 
     def _wind(self) -> None:
         if self._timer:

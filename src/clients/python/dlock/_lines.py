@@ -146,6 +146,7 @@ class Line:
             self.rank = batch[0].kind.rank
             self.sent, self.prepared = 0.0, False
             self.limit = now() + self.lines.within(batch[0].kind)
+            self.core.arm(self.limit + DOZE, self)      # if this is interrupted now
             if self.conn and self.selector.select(0):
                 self.hear()     # that it has ended
             if self.conn:
@@ -206,7 +207,6 @@ class Line:
             self.failed(error)
         else:
             self.core.unread.append(self)
-            self.core.arm(self.back_at(), self)
 
     # ---- reading ----
 
@@ -286,6 +286,8 @@ class Line:
                 if now() < self.back_at():
                     return self.back_at()
                 self.core.unread.append(self)
+            elif not self.conn and now() >= self.limit + DOZE:
+                self.failed(ServerUnreachable('the server does not answer'))
             return max(self.limit, now() + DOZE)
         if self.conn and now() >= self.limit:
             self.hang_up()
