@@ -1,6 +1,7 @@
 # What the library for Python does in troubles of its own process: trouble.py TOPIC
 
 import asyncio
+import contextvars
 import logging
 import os
 import resource
@@ -14,7 +15,7 @@ from datetime import timedelta
 import dlock
 import psycopg
 from dlock import _hold, _lines, _session
-from dlock._core import Errand, Promise, Work, core, run, run_async
+from dlock._core import Errand, Promise, Work, core, run, run_async, within
 from dlock._lines import Kind, Lines
 
 # Instead of hanging.
@@ -796,6 +797,10 @@ def loopless():
     async def handle(task):
         raise AssertionError('nothing runs it')
 
+    # What waits but for a time leaves nothing behind.
+    promise = Promise()
+    assert not run(within(promise, 0.001)) and not promise._calls
+
     async def start():
         return session.worker('mail', handle)
     loop = asyncio.new_event_loop()
@@ -822,6 +827,29 @@ def captured():
     worker.stop()
     Lines.ask = ask
     assert attempts == [1], attempts
+
+    # In the context of the program.
+    around, seen = contextvars.ContextVar('around', default=None), []
+
+    async def see(task):
+        seen.append(around.get())
+
+    async def work():
+        around.set('async')
+        worker = session.worker('mail', see)
+        around.set('other')
+        await session.aonce('slot', HOUR)       # it may take steps of the worker
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        await worker.astop()
+    sql("SELECT dlock_task_put('mail', key) FROM unnest(ARRAY['x', 'y']) AS key")
+    asyncio.run(work())
+    around.set('sync')
+    worker = session.worker('mail', lambda task: seen.append(around.get()))
+    sql("SELECT dlock_task_put('mail', 'z')")
+    wait_until(lambda: len(seen) == 3)
+    worker.stop()
+    assert seen == ['async', 'async', 'sync'], seen
 
     # It has failed if it was not worked on.
     async def handle(task):

@@ -303,6 +303,8 @@ async def within(promise: Promise[Any], seconds: float) -> bool:
     limit = core().sleep(seconds)
     promise.then(limit.set)
     await limit
+    if not promise.is_set:
+        promise._calls.remove(limit.set)
     return promise.is_set
 
 
@@ -512,7 +514,8 @@ class LoopClosed(RuntimeError):
 class Call:
     """A function of the program that is called from here."""
 
-    def __init__(self, task: str, function: Callable[..., Any], args: Sequence[Any], loop: Optional[asyncio.AbstractEventLoop]) -> None:
+    def __init__(self, task: str, function: Callable[..., Any], args: Sequence[Any], loop: Optional[asyncio.AbstractEventLoop],
+                 context: contextvars.Context) -> None:
         self._core = core()
         self._outcome: Promise[Any] = Promise()
         self._loop = loop if inspect.iscoroutinefunction(function) else None
@@ -548,9 +551,9 @@ class Call:
             self._work = asyncio.ensure_future(work_async())
         try:
             if self._loop:
-                self._loop.call_soon_threadsafe(start)
+                self._loop.call_soon_threadsafe(start, context=context)
             else:
-                threading.Thread(target=work, name='dlock work', daemon=True).start()
+                threading.Thread(target=context.run, args=(work,), name='dlock work', daemon=True).start()
         except RuntimeError as error:
             end(None, LoopClosed() if self._loop else error)
 
@@ -572,15 +575,16 @@ class Call:
 
 class Caller:
     """Calls functions of the program: coroutine functions in the loop in which this was
-    made, others in threads of their own."""
+    made, others in threads of their own; all in copies of the context in which it was made."""
 
     def __init__(self, *functions: Optional[Callable[..., Any]]) -> None:
         asynchronous = any(inspect.iscoroutinefunction(function) for function in functions)
         self._loop = asyncio.get_running_loop() if asynchronous else None
+        self._context = contextvars.copy_context()
 
     @property
     def closed(self) -> bool:
         return self._loop is not None and self._loop.is_closed()
 
     def call(self, task: str, function: Callable[..., Any], *args: Any) -> Call:
-        return Call(task, function, args, self._loop)
+        return Call(task, function, args, self._loop, self._context.copy())

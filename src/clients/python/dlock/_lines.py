@@ -11,6 +11,7 @@ import json
 import math
 import re
 import selectors
+from contextvars import Context
 from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
 
 import psycopg
@@ -243,7 +244,7 @@ class Line:
                             here.loop.remove_reader(fd)
             try:
                 fd = selector.fileno()      # type: ignore[attr-defined]
-                here.loop.add_reader(fd, heard)
+                Context().run(here.loop.add_reader, fd, heard)      # not in that of the task that comes first
             except (AttributeError, NotImplementedError):
                 return False
             self.reader = here
