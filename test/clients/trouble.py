@@ -459,6 +459,8 @@ def interrupted():
     refused, and an error is raised there alone."""
     def interrupt():
         raise KeyboardInterrupt
+    before_once(dlock, 'conninfo_of', lambda: dlock.lease('', 'job'))
+    assert dlock.connect('') is session
     block, again, done = session.lease('job', HOUR), session.lease('job', HOUR, wait=60), threading.Event()
     before_once(block, '_begin', interrupt)
     raises(KeyboardInterrupt, block.__enter__)
@@ -895,6 +897,7 @@ def forked():
         assert lease.lost
         assert 'parent' in str(raises(dlock.LeaseLost, lease.check))
         raises(dlock.LeaseLost, lease.release)
+        raises(dlock.LeaseLost, lease.transaction(conn).__enter__)
         assert raises(dlock.LeaseRefused, session.lease('job').acquire).holder == lease.owner
         with session.lease('child') as own:
             assert own.owner.split('#')[0] != lease.owner.split('#')[0]
@@ -909,7 +912,15 @@ def forked():
     lost, gained = [], threading.Event()
     election = session.elect('lead', ttl=HOUR, gained=lambda lease: gained.set(), lost=lambda *what: lost.append(what))
     gained.wait()
-    with session.lease('job', 30) as lease:
+    with session.lease('job', 30) as lease, psycopg.connect() as conn:
+        held, over = threading.Event(), threading.Event()
+
+        def hold():
+            with lease._lock:
+                held.set()
+                over.wait()
+        threading.Thread(target=hold).start()
+        held.wait()
         pid = os.fork()
         if pid == 0:
             try:
@@ -918,6 +929,7 @@ def forked():
                 print(repr(error), file=sys.stderr, flush=True)
                 os._exit(1)
             os._exit(0)
+        over.set()
         assert os.waitpid(pid, 0)[1] == 0
         before = lease.remaining()
         wait_until(lambda: lease.remaining() > before)

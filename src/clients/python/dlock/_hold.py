@@ -295,6 +295,7 @@ class Transaction:
         if self._conn.info.transaction_status not in (pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN):
             # This would be a savepoint in it, and nobody would ask before its commit.
             raise psycopg.ProgrammingError('the connection is in a transaction already')
+        self._hold.check()      # in a forked child, the lock may be held by nobody that is there
         with self._hold._lock:
             self._hold.check()
             self._hold._connections.add(self._conn)

@@ -2,12 +2,12 @@
 
 import asyncio
 import functools
+import itertools
 import json
 import logging
 import math
 import os
 import socket
-import threading
 import uuid
 from contextlib import contextmanager
 from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -248,8 +248,7 @@ class Session:
         self._releasing: Set[Lease] = set()
         self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
-        self._tasks = 0
-        self._counting = threading.Lock()
+        self._tasks = itertools.count(1)
         self._closing: Set[Any] = set()             # what has to be stopped by close()
         self._closed = False
 
@@ -338,9 +337,7 @@ class Session:
     # ---- requests ----
 
     def _new_task(self) -> str:
-        with self._counting:
-            self._tasks += 1
-            return str(self._tasks)
+        return str(next(self._tasks))
 
     def _block(self, kind: str, names: List[str], task: Optional[str], ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int],
                reentry: str, lock_delay: Span, min_hold: Span, payload: Any, on_lost: Optional[Callable[[Lease], Any]]) -> Block:
