@@ -765,6 +765,16 @@ def closing():
         nothing_left()
     asyncio.run(work())
 
+    # What begins meanwhile ends by itself.
+    for begin in (lambda own: own.elect('lead')), (lambda own: own.worker('mail', print)):
+        own = dlock.Session('')
+        own._check = own.close      # after it
+        begins = begin(own)
+        joins = threading.Thread(target=begins.join, daemon=True)
+        joins.start()
+        joins.join(60)
+        assert not joins.is_alive()
+
 
 def destroyed():
     """What awaits a lease has gone, or its event loop has: nobody holds that."""

@@ -133,14 +133,14 @@ class Election(Loop):
         return lease is not None and not lease.lost
 
     async def _campaign(self) -> None:
-        while not self._stopping:
+        while not (self._stopping or self._session._closed):
             over: Promise[None] = Promise()
             want = self._want(self._task)
             self._ends = [over.set, lambda: self._session._give_up(want)]
             try:
                 lease = await self._session._acquire(want)
             except Exception as error:
-                if not self._stopping:
+                if not (self._stopping or self._session._closed):
                     say(logging.WARNING, 'the election cannot go on: %s', error)
                     await core().sleep(RETRY)
                 continue

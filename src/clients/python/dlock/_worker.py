@@ -137,7 +137,7 @@ class Worker(Loop):
 
     async def _work(self, handler: Callable[[Task], Any], concurrency: int) -> None:
         retry = RETRY
-        while not self._stopping and not self._caller.closed:
+        while not (self._stopping or self._session._closed or self._caller.closed):
             try:
                 answer = await self._lines.ask(CAPTURE, (self.queue, str(concurrency - len(self._running)), *self._rest))
             except Exception as error:
@@ -153,7 +153,7 @@ class Worker(Loop):
             if len(self._running) >= concurrency:
                 self._free = Promise()
                 await self._free
-        if not self._stopping:
+        if not (self._stopping or self._session._closed):
             say(logging.ERROR, 'the worker of queue "%s" ends, as its event loop is closed', self.queue)
         while self._running:
             self._free = Promise()
