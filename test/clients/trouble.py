@@ -709,8 +709,33 @@ def undone():
         for restore in restores:
             restore()
         sql("SELECT dlock_force_release('once:slot', 'test') FROM generate_series(1, 2)")
+
+        # So is what one of two requests of an owner may have been granted, by the next one that is alone.
+        restore = slow_acquire()
+        with session.task():
+            both = [asyncio.ensure_future(session.lease('job', HOUR, reentry=reentry).aacquire()) for reentry in ('deny', 'count')]
+            await until('SELECT count(*) = 1 FROM dlock_leases')
+            restore()
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%dlock_acquire_each%' AND pid <> pg_backend_pid()")
+            lost, counted = await asyncio.gather(*both, return_exceptions=True)
+            assert isinstance(lost, dlock.LeaseRefused), lost
+            await counted.arelease()
+            await (await session.lease('job', HOUR).aacquire()).arelease()
+        nothing_left()
+
+        # One whose release was not heard of is in nobody's way, either.
+        async def unheard():
+            pass
+        with session.task():
+            lease = await session.lease('job', HOUR).aacquire()
+            lease._give_back = unheard
+            await lease.arelease()
+            again = await session.lease('job', HOUR).aacquire()
+            assert again.token == lease.token
+            await again.arelease()
     asyncio.run(work())
     nothing_left()
+    assert not session._unsure
 
 
 def given_up():

@@ -253,6 +253,8 @@ class Lease(Hold):
         self._session._releasing.add(self)
         held = await self._give_back()
         self._session._releasing.discard(self)
+        if held is None:
+            self._session._doubt([(name, self.owner) for name in self.tokens], self._ttl)
         self._session._waits.again()
         if self._error is None and (held is False or (held is None and now() >= self._deadline)):
             self._error = LeaseLost(f'{self._what} was lost before the work had ended')

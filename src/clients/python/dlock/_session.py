@@ -245,6 +245,7 @@ class Session:
         self._wanted: Dict[Key, int] = {}           # the same of requests
         self._wants: Set[Want] = set()              # requests
         self._leaving: Dict[Key, List[Want]] = {}   # those of them that are given up, or being undone
+        self._unsure: Dict[Key, Promise[None]] = {}     # what owners may hold that nobody has heard of, until it ends
         self._releasing: Set[Lease] = set()
         self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
@@ -374,7 +375,10 @@ class Session:
                 return lease
             except BaseException as error:
                 expected = isinstance(error, Exception)
-                if (want.in_doubt or not expected) and self._is_alone(want):
+                unsure = any(key in self._unsure for key in want.keys)
+                if want.in_doubt or not expected:
+                    self._doubt(want.keys, want.ttl)
+                if (want.in_doubt or not expected or unsure) and self._is_alone(want):
                     self._leave(want)
                     undo = Work(self._undo(want.keys))
                     if expected:        # others are for this thread, so they are raised now
@@ -395,10 +399,11 @@ class Session:
 
     async def _ask(self, want: Want) -> Lease:
         """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
-        turn was.  Then it asks for just that; and if it is given up, that is undone."""
+        turn was.  Then it asks for just that; and if it is given up, that is undone.  Both are left to its task's last
+        request for the lock, as others might be meant."""
         limit = 0.0
         while True:
-            in_doubt = want.in_doubt
+            in_doubt = want.in_doubt or any(key in self._unsure for key in want.keys)
             never = want.got is not None and want.got[0] is None
             last = not want.patient or now() >= want.until or want.gone or never
             try:
@@ -413,11 +418,15 @@ class Session:
                     want.go = Promise()     # it may be told to ask anew before it has an answer
                     if want.kind == 'lock':
                         self._waits.expect(want)
-                want.in_doubt = False
                 # It may have been granted the lock since it asked before.
-                reentry = 'return' if want.asked and self._is_alone(want) else want.options.reentry
-                want.asked = want.ask(self._lines, 0 if last else KEEP, reentry)
+                returns = (in_doubt or want.asked is not None) and self._is_alone(want)
+                if want.in_doubt and not returns:
+                    self._doubt(want.keys, want.ttl)
+                want.in_doubt = False
+                want.asked = want.ask(self._lines, 0 if last else KEEP, 'return' if returns else want.options.reentry)
                 answer = await want.asked
+                if returns:
+                    self._sure(want.keys)
                 if answer.value is not None:
                     tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
                     return await self._grant(want, tokens, answer.sent)
@@ -485,11 +494,21 @@ class Session:
                     if now() < until:
                         for request in [self._lines.request(RELEASE, (key[0], answer.value)) for key, answer in zip(keys, found) if answer.value]:
                             await request
+                        self._sure(keys)
                     return
                 except Exception:
                     await core().sleep(0.1)
         until = now() + DOUBT_WITHIN
         await within(Work(end()), DOUBT_WITHIN)
+
+    def _doubt(self, keys: Collection[Key], ttl: float) -> None:
+        over = core().sleep(ttl)
+        self._unsure.update(dict.fromkeys(keys, over))
+        over.then(lambda: self._sure([key for key in keys if self._unsure.get(key) is over]))
+
+    def _sure(self, keys: Collection[Key]) -> None:
+        for key in keys:
+            self._unsure.pop(key, None)
 
     def _leave(self, want: Want) -> None:
         """Nobody waits for it any more, or it is being undone: what it may have been granted is in the way of its task's next request."""
