@@ -295,9 +295,29 @@ def entry():
         await task
     raises(dlock.LeaseLost, asyncio.run, work())
 
+    # Our cancel, and somebody else's, that come when its work has ended: the other one goes on.
+    async def both():
+        block = session.lease('job', HOUR)
+        async with block:
+            for _ in range(2):
+                asyncio.current_task().cancel()
+            block._cancelled = True
+    if hasattr(asyncio.Task, 'uncancel'):
+        raises(asyncio.CancelledError, asyncio.run, both())
+
 
 def silence():
-    """Giving up is heard also while the server does not answer."""
+    """Giving up is heard also while the server does not answer, and while nothing changes."""
+    def interrupt_next():
+        wait_until(lambda: watch._pause)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    watch = session.watch('job', HOUR)
+    assert next(watch) is None
+    threading.Thread(target=interrupt_next).start()
+    raises(KeyboardInterrupt, next, watch)
+    wait_until(lambda: not session._looking)
+
     with socket.create_server(('127.0.0.1', 0)) as silent:
         block = dlock.lease(f'host=127.0.0.1 port={silent.getsockname()[1]}', 'job', wait=None)
 
@@ -619,6 +639,12 @@ def cut():
         thread.join()
         assert 'closed' in str(told[0]) and time.monotonic() - begun < 5, told
         conn.close()
+
+        # However urgent it is, it has time to connect.
+        lines = Lines(lines.conninfo, only=True)
+        lines.urgent_within, begun = 0.01, time.monotonic()
+        raises(dlock.ServerUnreachable, run, lines.ask(Kind('SELECT 1', rank=_lines.URGENT), ()))
+        assert time.monotonic() - begun > 0.9
 
 
 def unheard():

@@ -341,9 +341,10 @@ class Errand(Work[T]):
 
     def reads(self) -> 'Optional[Line]':
         """The line that the thread that waits is to read now, if there is one."""
-        for i, line in enumerate(self.core.unread):
+        for line in reversed(self.core.unread):     # its own is the last one
             if line.lines.shared and not self.is_set:
-                return self.core.unread.pop(i)
+                self.core.unread.remove(line)
+                return line
         return None
 
     def abandon(self, line: 'Optional[Line]' = None) -> None:

@@ -60,11 +60,14 @@ class Watch:
         if self._pause:
             self._pause.set()
 
+    def _errand(self) -> Errand[List[Optional[Holder]]]:
+        return Errand(self._next(), None, self._end)
+
     def __iter__(self) -> 'Watch':
         return self
 
     def __next__(self) -> Optional[Holder]:
-        seen = run(self._next())
+        seen = run(self._errand())
         if not seen:
             raise StopIteration
         return seen[0]
@@ -77,7 +80,7 @@ class Watch:
         return self
 
     async def __anext__(self) -> Optional[Holder]:
-        seen = await run_async(Errand(self._next(), None, self._end))
+        seen = await run_async(self._errand())
         if not seen:
             raise StopAsyncIteration
         return seen[0]

@@ -33,9 +33,10 @@ BATCH = 1000
 # The use of a command for which it is prepared.
 PREPARE_AT = 5
 
-# How long a statement may take, its connection included, if its kind says nothing; an
-# urgent one; and how long an unused connection stays open.
+# How long a statement may take, its connection included, if its kind says nothing; an urgent one; one that
+# connects, at least; and how long an unused connection stays open.
 ANSWER_WITHIN = 10.0
+CONNECT_WITHIN = 1.0
 URGENT_WITHIN = 5.0
 IDLE = 10.0
 
@@ -146,10 +147,10 @@ class Line:
             self.batch = batch
             self.rank = batch[0].kind.rank
             self.sent, self.prepared = 0.0, False
-            self.limit = now() + self.lines.within(batch[0].kind)
-            self.core.arm(self.limit + DOZE, self)      # if this is interrupted now
             if self.conn and self.selector.select(0):
                 self.hear()     # that it has ended
+            self.limit = now() + max(self.lines.within(batch[0].kind), 0 if self.conn else CONNECT_WITHIN)
+            self.core.arm(self.limit + DOZE, self)      # if this is interrupted now
             if self.conn:
                 self.send()
             else:

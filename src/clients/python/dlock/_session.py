@@ -217,7 +217,9 @@ class Block:
         if self._cancelled:
             # Take our cancel back.  If somebody else has cancelled the task, too, that goes on.
             if work and hasattr(work, 'uncancel') and work.uncancel() > 0:
-                return
+                if isinstance(failure, asyncio.CancelledError):
+                    return
+                raise asyncio.CancelledError
         elif cancelled:
             raise asyncio.CancelledError
         self._outcome(failure)
@@ -329,7 +331,8 @@ class Session:
                       None if on_timeout is None else text(on_timeout, 'on_timeout'))
 
     def close(self) -> None:
-        """End waits, give back all, and close the connections.  Elections and workers come to their ends first."""
+        """End waits, give back all, and close the connections.  Elections and workers come to their ends first: a function of
+        one that called this, or their stop(), would wait for itself."""
         run(self._close())
 
     async def aclose(self) -> None:
