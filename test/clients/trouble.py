@@ -492,12 +492,17 @@ def interrupted():
     wait_until(lambda: left() == '0')
 
     # A line that is interrupted before it connects fails in time.
-    lines, puts = Lines(''), [interrupt, bool]      # the first one is for a timer
-    before_each(core().inbox, 'put', lambda: puts and puts.pop()())
+    def connects(call):
+        if 'Line.take' in call.__qualname__:
+            core().inbox.put = put
+            raise KeyboardInterrupt
+        return put(call)
+    lines, put = Lines(''), core().inbox.put
+    core().inbox.put = connects
     with core():
         raises(KeyboardInterrupt, lines.request, Kind('SELECT 1', within=0.1), ())
         lines.request(Kind('SELECT 1'), ()).then(done.set)
-    assert not puts and done.wait(60)
+    assert done.wait(60)
     done.clear()
     before_once(core().loop, 'call_soon_threadsafe', interrupt)
     raises(KeyboardInterrupt, core().inbox.put, print)
@@ -883,9 +888,9 @@ def captured():
     async def late(lines, kind, *what):
         answer = await ask(lines, kind, *what)
         return answer._replace(sent=answer.sent - times.pop(0)) if answer.rows and 'capture' in kind.text else answer
-    sql("SELECT dlock_queue_create('mail'), dlock_task_put('mail', 'a')")
+    sql("SELECT dlock_queue_create('captured'), dlock_task_put('captured', 'a')")
     Lines.ask = late
-    worker = session.worker('mail', lambda task: attempts.append(task.attempts), ttl=HOUR)
+    worker = session.worker('captured', lambda task: attempts.append(task.attempts), ttl=HOUR)
     wait_until(lambda: attempts and not times)
     worker.stop()
     Lines.ask = ask
@@ -899,17 +904,17 @@ def captured():
 
     async def work():
         around.set('async')
-        worker = session.worker('mail', see)
+        worker = session.worker('captured', see)
         around.set('other')
         await session.aonce('slot', HOUR)       # it may take steps of the worker
         while len(seen) < 2:
             await asyncio.sleep(0.01)
         await worker.astop()
-    sql("SELECT dlock_task_put('mail', key) FROM unnest(ARRAY['x', 'y']) AS key")
+    sql("SELECT dlock_task_put('captured', key) FROM unnest(ARRAY['x', 'y']) AS key")
     asyncio.run(work())
     around.set('sync')
-    worker = session.worker('mail', lambda task: seen.append(around.get()))
-    sql("SELECT dlock_task_put('mail', 'z')")
+    worker = session.worker('captured', lambda task: seen.append(around.get()))
+    sql("SELECT dlock_task_put('captured', 'z')")
     wait_until(lambda: len(seen) == 3)
     worker.stop()
     assert seen == ['async', 'async', 'sync'], seen
@@ -917,9 +922,9 @@ def captured():
     # It has failed if it was not worked on.
     async def handle(task):
         raise AssertionError('nothing runs it')
-    sql("SELECT dlock_task_put('mail', 'b')")
-    worker = session.worker('mail', lambda task: handle(task))
-    wait_until(lambda: sql("SELECT error ~ 'coroutine function' FROM dlock_tasks WHERE key = 'b'") == 't')
+    sql("SELECT dlock_task_put('captured', 'b')")
+    worker = session.worker('captured', lambda task: handle(task))
+    wait_until(lambda: sql("SELECT error ~ 'coroutine function' FROM dlock_tasks WHERE queue = 'captured' AND key = 'b'") == 't')
     worker.stop()
 
 
@@ -968,8 +973,8 @@ def forked():
 
     named = dlock.Session('', client='named')
     assert named.client == 'named'
-    sql("SELECT dlock_queue_create('mail')")
-    worker = session.worker('mail', print)
+    sql("SELECT dlock_queue_create('forked')")
+    worker = session.worker('forked', print)
     lost, gained = [], threading.Event()
     election = session.elect('lead', ttl=HOUR, gained=lambda lease: gained.set(), lost=lambda *what: lost.append(what))
     gained.wait()
