@@ -906,7 +906,7 @@ def captured():
         around.set('async')
         worker = session.worker('captured', see)
         around.set('other')
-        await session.aonce('slot', HOUR)       # it may take steps of the worker
+        await (await session.lease('job').aacquire()).arelease()    # it may take steps of the worker
         while len(seen) < 2:
             await asyncio.sleep(0.01)
         await worker.astop()
@@ -926,6 +926,7 @@ def captured():
     worker = session.worker('captured', lambda task: handle(task))
     wait_until(lambda: sql("SELECT error ~ 'coroutine function' FROM dlock_tasks WHERE queue = 'captured' AND key = 'b'") == 't')
     worker.stop()
+    nothing_left()
 
 
 def deadlock():
