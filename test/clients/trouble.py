@@ -487,7 +487,8 @@ def interrupted():
     wait_until(lambda: left() == '0')
     before_once(Errand, 'result', interrupt)
     raises(KeyboardInterrupt, again.acquire)
-    before_once(again.__enter__(), '_until_released', interrupt)
+    again.__enter__()
+    before_once(core().inbox, 'put', interrupt)
     raises(KeyboardInterrupt, again.__exit__, None, None, None)
     wait_until(lambda: left() == '0')
 
@@ -593,13 +594,15 @@ def again():
             want, first, second, third = [session.lease_all(names)._want() for names in (['a', 'b'], ['a'], ['b'], ['a'])]
         session._leave(first)
         session._leave(second)
+        session._enter(want)
         work = Work(session._after_others(want))
         session._left(first)
         session._leave(third)
         session._left(second)
         assert not work.is_set
         session._left(third)
-        assert work.is_set and not session._leaving
+        assert work.is_set and session._others(want) == []
+        session._left(want)
     run(steps())
 
 
@@ -792,7 +795,7 @@ def given_up():
             over.set()
             sql("INSERT INTO go VALUES ('dlock_acquire_each'); SELECT")
             await until("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND query ~ 'dlock_release' AND pid <> pg_backend_pid()")
-        assert [want.asked for want in session._wants if not want.gone] == [None], 'the second one has asked'
+        assert [want.asked for want in session._all_wants() if not want.end] == [None], 'the second one has asked'
         sql("INSERT INTO go VALUES ('dlock_release_each'); SELECT")
         await (await second).arelease()
         for restore in restores:

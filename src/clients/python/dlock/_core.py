@@ -201,11 +201,10 @@ class Core:
         """Have what.tick() called then, or before."""
         self._ticking.add(what)
         if at < self._alarm:
-            here = self.is_here()
-            if not here:
+            if not self.is_here():
                 self.inbox.put(self._wind)      # may be interrupted
             self._alarm = at
-            if here:
+            if self.is_here():
                 self._wind()
 
     def _wind(self) -> None:
@@ -380,8 +379,8 @@ def errand_of(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> 'Errand[T]':
     return what if isinstance(what, Errand) else Errand(what)
 
 
-def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
-    """Do an errand, in a thread."""
+def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]', begin: Callable[[T], T] = lambda result: result) -> T:
+    """Do an errand, in a thread, and begin with the result, which is undone if that is interrupted."""
     # Whatever interrupts a step (a signal handler, __del__, a callback of weakref) would wait for itself.
     if lock._is_owned() or (_core and _core.is_here()):     # type: ignore[attr-defined]
         (what._steps if isinstance(what, Errand) else what).close()
@@ -404,7 +403,7 @@ def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
                     line.arrived()
                     line = errand.reads()
         waiting.acquire()
-        return errand.result()
+        return begin(errand.result())
     except BaseException:
         if line or not errand.error:
             errand.abandon(line)
@@ -515,8 +514,7 @@ class LoopClosed(RuntimeError):
 class Call:
     """A function of the program that is called from here."""
 
-    def __init__(self, task: str, function: Callable[..., Any], args: Sequence[Any], loop: Optional[asyncio.AbstractEventLoop],
-                 context: contextvars.Context) -> None:
+    def __init__(self, task: str, function: Callable[..., Any], args: Sequence[Any], loop: Optional[asyncio.AbstractEventLoop]) -> None:
         self._core = core()
         self._outcome: Promise[Any] = Promise()
         self._loop = loop if inspect.iscoroutinefunction(function) else None
@@ -552,9 +550,9 @@ class Call:
             self._work = asyncio.ensure_future(work_async())
         try:
             if self._loop:
-                self._loop.call_soon_threadsafe(start, context=context)
+                self._loop.call_soon_threadsafe(start)
             else:
-                threading.Thread(target=context.run, args=(work,), name='dlock work', daemon=True).start()
+                threading.Thread(target=contextvars.copy_context().run, args=(work,), name='dlock work', daemon=True).start()
         except RuntimeError as error:
             end(None, LoopClosed() if self._loop else error)
 
@@ -588,4 +586,4 @@ class Caller:
         return self._loop is not None and self._loop.is_closed()
 
     def call(self, task: str, function: Callable[..., Any], *args: Any) -> Call:
-        return Call(task, function, args, self._loop, self._context.copy())
+        return self._context.copy().run(Call, task, function, args, self._loop)

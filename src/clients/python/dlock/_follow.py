@@ -60,14 +60,11 @@ class Watch:
         if self._pause:
             self._pause.set()
 
-    def _errand(self) -> Errand[List[Optional[Holder]]]:
-        return Errand(self._next(), None, self._end)
-
     def __iter__(self) -> 'Watch':
         return self
 
     def __next__(self) -> Optional[Holder]:
-        seen = run(self._errand())
+        seen = run(Errand(self._next(), None, self._end))
         if not seen:
             raise StopIteration
         return seen[0]
@@ -80,7 +77,7 @@ class Watch:
         return self
 
     async def __anext__(self) -> Optional[Holder]:
-        seen = await run_async(self._errand())
+        seen = await run_async(Errand(self._next(), None, self._end))
         if not seen:
             raise StopAsyncIteration
         return seen[0]
@@ -97,9 +94,6 @@ class Loop:
         self._session._closing.add(self)
         errand.then(lambda: self._session._closing.discard(self))
         errand.core.inbox.put(errand.begin)
-
-    async def _stop(self) -> None:
-        raise NotImplementedError
 
     async def _join(self) -> None:
         if is_current(self._done.core):     # in a forked child it is the parent's

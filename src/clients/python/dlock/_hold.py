@@ -248,11 +248,10 @@ class Lease(Hold):
 
     async def _release(self) -> None:
         """Does not raise."""
-        self._end()
+        self._core.holds.discard(self)
         self._session._count(self, -1)
-        self._session._releasing.add(self)
         held = await self._give_back()
-        self._session._releasing.discard(self)
+        self._end()
         if held is None:
             self._session._doubt([(name, self.owner) for name in self.tokens], self._ttl)
         self._session._waits.again()

@@ -50,13 +50,6 @@ FIND = Kind("""SELECT array_agg((SELECT l.token FROM {}dlock_lease(n) AS l WHERE
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
 
 
-def count(counts: Dict[Key, int], key: Key, more: int) -> None:
-    """One more, or less."""
-    counts[key] = counts.get(key, 0) + more
-    if not counts[key]:
-        del counts[key]
-
-
 class Options(NamedTuple):
     """Of a lease, checked, and as the server takes them."""
 
@@ -97,10 +90,9 @@ class Want:
     place: Key
 
     errand: 'Optional[Errand[Lease]]' = None    # of whoever waits
-    end: Optional[Promise[None]] = None         # for close(), which waits for it
+    end: Optional[Promise[None]] = None         # if it is given up, or being undone
     gone = False            # nobody waits for it any more
     got: Optional[Tuple[Optional[str], float]] = None   # a turn: its token, or None if there will never be one
-    go: Optional[Promise[None]] = None          # ends the wait for it
     asked: Optional[Request] = None
     in_doubt = False        # it may have been granted what it has not heard of
     polls = False           # it has no place, and has waited before
@@ -121,6 +113,7 @@ class Want:
         self.patient = options.wait > 0
         self.keys = [(name, owner) for name in names]
         self.place = self.keys[0]
+        self.go: Promise[None] = Promise()      # ends its wait
 
     def ask(self, lines: Lines, keep: float, reentry: str) -> Request:
         o = self.options
@@ -175,21 +168,11 @@ class Block:
 
     def __enter__(self) -> Lease:
         self._enter()
-        errand = self._errand()
-        try:
-            return self._begin(run(errand))
-        except BaseException:
-            if not errand.error:        # it has been interrupted, perhaps after the grant
-                errand.abandon()
-            raise
+        return run(self._errand(), self._begin)
 
     def __exit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
-        try:
-            task_of.set(self._around)
-            run(self._lease._until_released())
-        except BaseException:
-            self._lease._core.inbox.put(self._lease._released)
-            raise
+        task_of.set(self._around)
+        run(Errand(self._lease._until_released(), None, self._lease._released))
         self._outcome(failure)
 
     async def __aenter__(self) -> Lease:
@@ -216,11 +199,8 @@ class Block:
         work = asyncio.current_task()
         if self._cancelled:
             # Take our cancel back.  If somebody else has cancelled the task, too, that goes on.
-            if work and hasattr(work, 'uncancel') and work.uncancel() > 0:
-                if isinstance(failure, asyncio.CancelledError):
-                    return
-                raise asyncio.CancelledError
-        elif cancelled:
+            cancelled = bool(work and hasattr(work, 'uncancel') and work.uncancel() > 0)
+        if cancelled:
             raise asyncio.CancelledError
         self._outcome(failure)
 
@@ -242,13 +222,10 @@ class Session:
         self.client = f'{socket.gethostname()[:50]}/{os.getpid()}{own}' if self._named is None else self._named + own if forked else self._named
         self._lines = Lines(self._conninfo)
         self._waits = Waits(self)
-        self._holds: Set[Hold] = set()              # to be renewed
+        self._holds: Set[Hold] = set()              # to be renewed, or given back
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
-        self._wanted: Dict[Key, int] = {}           # the same of requests
-        self._wants: Set[Want] = set()              # requests
-        self._leaving: Dict[Key, List[Want]] = {}   # those of them that are given up, or being undone
+        self._wants: Dict[Key, List[Want]] = {}     # requests, and what is undone of them
         self._unsure: Dict[Key, Promise[None]] = {}     # what owners may hold that nobody has heard of, until it ends
-        self._releasing: Set[Lease] = set()
         self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
         self._tasks = itertools.count(1)
@@ -326,13 +303,11 @@ class Session:
                to_state: str = 'working', on_timeout: Optional[str] = None) -> Worker:
         """Work on tasks of a queue by handler(task), so many at a time, until stop()."""
         self._check()
-        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6),
-                      None if from_states is None else [text(state, 'from_states') for state in from_states], text(to_state, 'to_state'),
+        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6), from_states, text(to_state, 'to_state'),
                       None if on_timeout is None else text(on_timeout, 'on_timeout'))
 
     def close(self) -> None:
-        """End waits, give back all, and close the connections.  Elections and workers come to their ends first: a function of
-        one that called this, or their stop(), would wait for itself."""
+        """End waits, give back all, and close the connections.  Elections and workers end first, so none of their functions may call this."""
         run(self._close())
 
     async def aclose(self) -> None:
@@ -352,7 +327,7 @@ class Session:
     def _give_up(self, want: Want) -> None:
         """Nobody waits for it any more.  What is granted all the same is released."""
         want.gone = True
-        if want in self._wants:
+        if want in self._wants.get(want.place, ()):
             self._leave(want)
         if want.asked and want.place not in self._waits.places:
             want.asked.withdraw()
@@ -364,13 +339,11 @@ class Session:
 
     async def _acquire(self, want: Want) -> Lease:
         self._check()
-        self._wants.add(want)
+        self._enter(want)
         undo: Optional[Promise[Any]] = None     # ends what is in the way of the task's next request
         try:
-            if self._leaving:
+            if self._others(want):
                 await self._after_others(want)
-            for key in want.keys:
-                count(self._wanted, key, 1)
             try:
                 lease = await self._ask(want)
                 if want.gone:
@@ -378,18 +351,15 @@ class Session:
                 return lease
             except BaseException as error:
                 expected = isinstance(error, Exception)
-                unsure = any(key in self._unsure for key in want.keys)
                 if want.in_doubt or not expected:
                     self._doubt(want.keys, want.ttl)
-                if (want.in_doubt or not expected or unsure) and self._is_alone(want):
+                if not self._unsure.keys().isdisjoint(want.keys) and self._is_alone(want):
                     self._leave(want)
                     undo = Work(self._undo(want.keys))
                     if expected:        # others are for this thread, so they are raised now
                         await undo
                 raise
             finally:
-                for key in want.keys:
-                    count(self._wanted, key, -1)
                 self._waits.forget(want)
                 if want.got and want.got[0]:
                     declined = self._decline(want.names[0], want.got[0])
@@ -406,7 +376,7 @@ class Session:
         request for the lock, as others might be meant."""
         limit = 0.0
         while True:
-            in_doubt = want.in_doubt or any(key in self._unsure for key in want.keys)
+            in_doubt = want.in_doubt or not self._unsure.keys().isdisjoint(want.keys)
             never = want.got is not None and want.got[0] is None
             last = not want.patient or now() >= want.until or want.gone or never
             try:
@@ -513,43 +483,46 @@ class Session:
         for key in keys:
             self._unsure.pop(key, None)
 
+    def _enter(self, want: Want) -> None:
+        for key in want.keys:
+            wants = self._wants.setdefault(key, [])
+            if want not in wants:
+                wants.append(want)
+
+    def _others(self, want: Want) -> List[Want]:
+        """What else its task asks for on these locks, or has given up there."""
+        return [other for key in want.keys for other in self._wants.get(key, ()) if other is not want]
+
+    def _all_wants(self) -> Set[Want]:
+        return {want for wants in self._wants.values() for want in wants}
+
     def _leave(self, want: Want) -> None:
         """Nobody waits for it any more, or it is being undone: what it may have been granted is in the way of its task's next request."""
         want.end = want.end or Promise()
-        for key in want.keys:
-            leaving = self._leaving.setdefault(key, [])
-            if want not in leaving:
-                leaving.append(want)
+        self._enter(want)
 
     def _left(self, want: Want) -> None:
-        """Others of its owner may have lost their place with it, as it was the same one: they ask anew."""
-        self._wants.discard(want)
+        """Others wait for that, or may have lost their place with it, as it was the same one: they ask anew."""
         for key in want.keys:
-            leaving = self._leaving.get(key, [])
-            if want in leaving:
-                leaving.remove(want)
-                if not leaving:
-                    del self._leaving[key]
-            for other in list(self._waits.places.get(key, ())):
-                self._waits.end(other)
+            self._wants[key] = [other for other in self._wants.get(key, ()) if other is not want]
+            if not self._wants[key]:
+                del self._wants[key]
+        for other in self._others(want):
+            self._waits.end(other)
         if want.end:
             want.end.set()
 
     async def _after_others(self, want: Want) -> None:
         """Wait for the ends of those that leave, or until it is given up."""
-        while not want.gone:
-            leaving = next((leaving[0] for leaving in map(self._leaving.get, want.keys) if leaving), None)
-            if not leaving or not leaving.end:
-                return
-            go: Promise[None] = Promise()
-            want.go = go
-            leaving.end.then(go.set)
-            await go
-        raise LeaseRefused(want.label)
+        while not want.gone and any(other.end for other in self._others(want)):
+            want.go = Promise()
+            await want.go
+        if want.gone:
+            raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""
-        return all(key not in self._held and self._wanted[key] == 1 for key in want.keys)
+        return self._held.keys().isdisjoint(want.keys) and not any(other.asked for other in self._others(want))
 
     def _decline(self, name: str, token: str) -> Optional[Request]:
         """Release a turn that was not taken, if the server is there."""
@@ -571,7 +544,7 @@ class Session:
         self._closed = True
         ends: List[Promise[None]] = [Work(what._stop()) for what in list(self._closing)]    # they give up what they wait for by themselves
         places = list(self._waits.places)
-        wants = list(self._wants)
+        wants = self._all_wants()
         for want in wants:      # before the first one is given up, which may end others
             want.end = want.end or Promise()
             ends.append(want.end)
@@ -582,10 +555,10 @@ class Session:
         for watch in list(self._looking):
             watch._end()
         await ended(ends)
-        for lease in [hold for hold in self._holds if isinstance(hold, Lease)]:
+        leases = [hold for hold in self._holds if isinstance(hold, Lease)]
+        for lease in leases:
             lease._stop(SessionClosed())
-            lease._released()
-        await ended([lease._released() for lease in list(self._releasing)])
+        await ended([lease._released() for lease in leases])
         if self._waits.taker:
             self._waits.taker.cut()
         if places:
@@ -596,7 +569,10 @@ class Session:
 
     def _count(self, lease: Lease, more: int) -> None:
         for name in lease.tokens:
-            count(self._held, (name, lease.owner), more)
+            key = name, lease.owner
+            self._held[key] = self._held.get(key, 0) + more
+            if not self._held[key]:
+                del self._held[key]
 
     def _keep(self, hold: Hold) -> None:
         self._holds.add(hold)
@@ -615,9 +591,9 @@ class Session:
             if hold._renew_at <= at + hold._every / 2:
                 hold._renew_at = math.inf
                 Work(hold._renew())
-        for want in [want for want in self._wants if want.until <= at]:
+        for want in [want for want in self._all_wants() if want.until <= at]:
             self._waits.end(want)
-        return min([*[hold._renew_at for hold in holds], *[want.until for want in self._wants if want.until > at]], default=math.inf)
+        return min([*[hold._renew_at for hold in holds], *[want.until for want in self._all_wants() if want.until > at]], default=math.inf)
 
     def _told(self, error: Optional[BaseException]) -> None:
         """Renewals fail, or go on."""

@@ -9,7 +9,7 @@ from ._errors import LeaseLost, ServerUnreachable
 from ._follow import Loop
 from ._hold import Hold
 from ._lines import URGENT, Answer, Kind, Lines, Row
-from ._values import Span, array, interval, literal, now, seconds
+from ._values import Span, array, interval, literal, now, seconds, text
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -132,7 +132,7 @@ class Worker(Loop):
         self._stopping = False
         self._grace_is_over = False                 # tasks are to be given back
         owner = f'{session.client}#{queue}'.encode()[:250].decode(errors='ignore')
-        self._rest = (None if from_states is None else array(from_states), to_state, owner, interval(ttl), on_timeout, interval(min(WAIT, ttl / 6)))
+        self._rest = (None if from_states is None else array([text(state, 'from_states') for state in from_states]), to_state, owner, interval(ttl), on_timeout, interval(min(WAIT, ttl / 6)))
         self._begin(self._work(handler, concurrency))
 
     async def _work(self, handler: Callable[[Task], Any], concurrency: int) -> None:
