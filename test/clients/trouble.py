@@ -1,6 +1,7 @@
 # What the library for Python does in troubles of its own process: trouble.py TOPIC
 
 import asyncio
+import contextvars
 import logging
 import os
 import resource
@@ -14,7 +15,7 @@ from datetime import timedelta
 import dlock
 import psycopg
 from dlock import _hold, _lines, _session
-from dlock._core import Promise, Work, core, run, run_async
+from dlock._core import Errand, Promise, Work, core, run, run_async, within
 from dlock._lines import Kind, Lines
 
 # Instead of hanging.
@@ -294,9 +295,29 @@ def entry():
         await task
     raises(dlock.LeaseLost, asyncio.run, work())
 
+    # Our cancel, and somebody else's, that come when its work has ended: the other one goes on.
+    async def both():
+        block = session.lease('job', HOUR)
+        async with block:
+            for _ in range(2):
+                asyncio.current_task().cancel()
+            block._cancelled = True
+    if hasattr(asyncio.Task, 'uncancel'):
+        raises(asyncio.CancelledError, asyncio.run, both())
+
 
 def silence():
-    """Giving up is heard also while the server does not answer."""
+    """Giving up is heard also while the server does not answer, and while nothing changes."""
+    def interrupt_next():
+        wait_until(lambda: watch._pause)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    watch = session.watch('job', HOUR)
+    assert next(watch) is None
+    threading.Thread(target=interrupt_next).start()
+    raises(KeyboardInterrupt, next, watch)
+    wait_until(lambda: not session._looking)
+
     with socket.create_server(('127.0.0.1', 0)) as silent:
         block = dlock.lease(f'host=127.0.0.1 port={silent.getsockname()[1]}', 'job', wait=None)
 
@@ -454,7 +475,41 @@ def before_once(what, name, before):
 
 
 def interrupted():
-    """A signal handler interrupts the library in an event loop: a blocking call is refused, and an error is raised there alone."""
+    """A signal handler interrupts the library: what it has got is given back.  In an event loop, a blocking call is
+    refused, and an error is raised there alone."""
+    def interrupt():
+        raise KeyboardInterrupt
+    before_once(dlock, 'conninfo_of', lambda: dlock.lease('', 'job'))
+    assert dlock.connect('') is session
+    block, again, done = session.lease('job', HOUR), session.lease('job', HOUR, wait=60), threading.Event()
+    before_once(block, '_begin', interrupt)
+    raises(KeyboardInterrupt, block.__enter__)
+    wait_until(lambda: left() == '0')
+    before_once(Errand, 'result', interrupt)
+    raises(KeyboardInterrupt, again.acquire)
+    again.__enter__()
+    before_once(core().inbox, 'put', interrupt)
+    raises(KeyboardInterrupt, again.__exit__, None, None, None)
+    wait_until(lambda: left() == '0')
+
+    # A line that is interrupted before it connects fails in time.
+    def connects(call):
+        if 'Line.take' in call.__qualname__:
+            core().inbox.put = put
+            raise KeyboardInterrupt
+        return put(call)
+    lines, put = Lines(''), core().inbox.put
+    core().inbox.put = connects
+    with core():
+        raises(KeyboardInterrupt, lines.request, Kind('SELECT 1', within=0.1), ())
+        lines.request(Kind('SELECT 1'), ()).then(done.set)
+    assert done.wait(60)
+    done.clear()
+    before_once(core().loop, 'call_soon_threadsafe', interrupt)
+    raises(KeyboardInterrupt, core().inbox.put, print)
+    core().inbox.put(done.set)
+    assert done.wait(60)
+
     errors = []
     loop = asyncio.new_event_loop()
 
@@ -539,13 +594,15 @@ def again():
             want, first, second, third = [session.lease_all(names)._want() for names in (['a', 'b'], ['a'], ['b'], ['a'])]
         session._leave(first)
         session._leave(second)
+        session._enter(want)
         work = Work(session._after_others(want))
         session._left(first)
         session._leave(third)
         session._left(second)
         assert not work.is_set
         session._left(third)
-        assert work.is_set and not session._leaving
+        assert work.is_set and session._others(want) == []
+        session._left(want)
     run(steps())
 
 
@@ -590,6 +647,12 @@ def cut():
         thread.join()
         assert 'closed' in str(told[0]) and time.monotonic() - begun < 5, told
         conn.close()
+
+        # However urgent it is, it has time to connect.
+        lines = Lines(lines.conninfo, only=True)
+        lines.urgent_within, begun = 0.01, time.monotonic()
+        raises(dlock.ServerUnreachable, run, lines.ask(Kind('SELECT 1', rank=_lines.URGENT), ()))
+        assert time.monotonic() - begun > 0.9
 
 
 def unheard():
@@ -680,8 +743,33 @@ def undone():
         for restore in restores:
             restore()
         sql("SELECT dlock_force_release('once:slot', 'test') FROM generate_series(1, 2)")
+
+        # So is what one of two requests of an owner may have been granted, by the next one that is alone.
+        restore = slow_acquire()
+        with session.task():
+            both = [asyncio.ensure_future(session.lease('job', HOUR, reentry=reentry).aacquire()) for reentry in ('deny', 'count')]
+            await until('SELECT count(*) = 1 FROM dlock_leases')
+            restore()
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%dlock_acquire_each%' AND pid <> pg_backend_pid()")
+            lost, counted = await asyncio.gather(*both, return_exceptions=True)
+            assert isinstance(lost, dlock.LeaseRefused), lost
+            await counted.arelease()
+            await (await session.lease('job', HOUR).aacquire()).arelease()
+        nothing_left()
+
+        # One whose release was not heard of is in nobody's way, either.
+        async def unheard():
+            pass
+        with session.task():
+            lease = await session.lease('job', HOUR).aacquire()
+            lease._give_back = unheard
+            await lease.arelease()
+            again = await session.lease('job', HOUR).aacquire()
+            assert again.token == lease.token
+            await again.arelease()
     asyncio.run(work())
     nothing_left()
+    assert not session._unsure
 
 
 def given_up():
@@ -707,7 +795,7 @@ def given_up():
             over.set()
             sql("INSERT INTO go VALUES ('dlock_acquire_each'); SELECT")
             await until("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND query ~ 'dlock_release' AND pid <> pg_backend_pid()")
-        assert [want.asked for want in session._wants if not want.gone] == [None], 'the second one has asked'
+        assert [want.asked for want in session._all_wants() if not want.end] == [None], 'the second one has asked'
         sql("INSERT INTO go VALUES ('dlock_release_each'); SELECT")
         await (await second).arelease()
         for restore in restores:
@@ -735,6 +823,16 @@ def closing():
             pass
         nothing_left()
     asyncio.run(work())
+
+    # What begins meanwhile ends by itself.
+    for begin in (lambda own: own.elect('lead')), (lambda own: own.worker('mail', print)):
+        own = dlock.Session('')
+        own._check = own.close      # after it
+        begins = begin(own)
+        joins = threading.Thread(target=begins.join, daemon=True)
+        joins.start()
+        joins.join(60)
+        assert not joins.is_alive()
 
 
 def destroyed():
@@ -770,6 +868,10 @@ def loopless():
     async def handle(task):
         raise AssertionError('nothing runs it')
 
+    # What waits but for a time leaves nothing behind.
+    promise = Promise()
+    assert not run(within(promise, 0.001)) and not promise._calls
+
     async def start():
         return session.worker('mail', handle)
     loop = asyncio.new_event_loop()
@@ -780,6 +882,54 @@ def loopless():
     worker.stop(grace=0)
     assert sql("SELECT string_agg(state || attempts, ' ') FROM dlock_tasks") == 'ready0 ready0'
     assert not session._closing
+
+
+def captured():
+    """A task that was captured so long ago that its work could not begin is given back, and captured anew."""
+    attempts, ask, times = [], Lines.ask, [7200.0, 0.0]
+
+    async def late(lines, kind, *what):
+        answer = await ask(lines, kind, *what)
+        return answer._replace(sent=answer.sent - times.pop(0)) if answer.rows and 'capture' in kind.text else answer
+    sql("SELECT dlock_queue_create('captured'), dlock_task_put('captured', 'a')")
+    Lines.ask = late
+    worker = session.worker('captured', lambda task: attempts.append(task.attempts), ttl=HOUR)
+    wait_until(lambda: attempts and not times)
+    worker.stop()
+    Lines.ask = ask
+    assert attempts == [1], attempts
+
+    # In the context of the program.
+    around, seen = contextvars.ContextVar('around', default=None), []
+
+    async def see(task):
+        seen.append(around.get())
+
+    async def work():
+        around.set('async')
+        worker = session.worker('captured', see)
+        around.set('other')
+        await (await session.lease('job').aacquire()).arelease()    # it may take steps of the worker
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        await worker.astop()
+    sql("SELECT dlock_task_put('captured', key) FROM unnest(ARRAY['x', 'y']) AS key")
+    asyncio.run(work())
+    around.set('sync')
+    worker = session.worker('captured', lambda task: seen.append(around.get()))
+    sql("SELECT dlock_task_put('captured', 'z')")
+    wait_until(lambda: len(seen) == 3)
+    worker.stop()
+    assert seen == ['async', 'async', 'sync'], seen
+
+    # It has failed if it was not worked on.
+    async def handle(task):
+        raise AssertionError('nothing runs it')
+    sql("SELECT dlock_task_put('captured', 'b')")
+    worker = session.worker('captured', lambda task: handle(task))
+    wait_until(lambda: sql("SELECT error ~ 'coroutine function' FROM dlock_tasks WHERE queue = 'captured' AND key = 'b'") == 't')
+    worker.stop()
+    nothing_left()
 
 
 def deadlock():
@@ -810,9 +960,14 @@ def deadlock():
 def forked():
     """A child holds nothing, and takes nothing from its parent."""
     def child():
+        for goes_on in election, worker:
+            goes_on.stop(*[0] * (goes_on is worker))
+            goes_on.join()
+        assert not lost
         assert lease.lost
         assert 'parent' in str(raises(dlock.LeaseLost, lease.check))
         raises(dlock.LeaseLost, lease.release)
+        raises(dlock.LeaseLost, lease.transaction(conn).__enter__)
         assert raises(dlock.LeaseRefused, session.lease('job').acquire).holder == lease.owner
         with session.lease('child') as own:
             assert own.owner.split('#')[0] != lease.owner.split('#')[0]
@@ -822,7 +977,20 @@ def forked():
 
     named = dlock.Session('', client='named')
     assert named.client == 'named'
-    with session.lease('job', 30) as lease:
+    sql("SELECT dlock_queue_create('forked')")
+    worker = session.worker('forked', print)
+    lost, gained = [], threading.Event()
+    election = session.elect('lead', ttl=HOUR, gained=lambda lease: gained.set(), lost=lambda *what: lost.append(what))
+    gained.wait()
+    with session.lease('job', 30) as lease, psycopg.connect() as conn:
+        held, over = threading.Event(), threading.Event()
+
+        def hold():
+            with lease._lock:
+                held.set()
+                over.wait()
+        threading.Thread(target=hold).start()
+        held.wait()
         pid = os.fork()
         if pid == 0:
             try:
@@ -831,18 +999,26 @@ def forked():
                 print(repr(error), file=sys.stderr, flush=True)
                 os._exit(1)
             os._exit(0)
+        over.set()
         assert os.waitpid(pid, 0)[1] == 0
         before = lease.remaining()
         wait_until(lambda: lease.remaining() > before)
         lease.check()
+    assert election.leads and sql("SELECT count(*) FROM dlock_leases WHERE name = 'lead'") == '1'
+    election.stop()
+    worker.stop()
     nothing_left()
 
 
 def told():
-    """Renewals that fail are logged, once, long before the lease is lost."""
-    lines = []
+    """Renewals that fail are logged, once, long before the lease is lost; a handler that hangs holds nothing up."""
+    lines, over = [], threading.Event()
+
+    def emit(record):
+        lines.append(record.getMessage())
+        over.wait()
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
+    handler.emit = emit
     logging.getLogger('dlock').addHandler(handler)
     sql("""CREATE FUNCTION answers() RETURNS boolean LANGUAGE sql AS 'SELECT 1 / 0 = 1';
            ALTER FUNCTION dlock_renew_each RENAME TO hidden;
@@ -853,6 +1029,18 @@ def told():
         assert len(lines) == 1 and 'division by zero' in lines[0], lines
         sql('DROP FUNCTION dlock_renew_each(text[], bigint[]); ALTER FUNCTION hidden RENAME TO dlock_renew_each; SELECT')
         wait_until(lambda: not session._in_trouble)
+        with session.lease('other'):
+            lease.check()
+        over.set()
+
+        # A renewal that is interrupted is not the last one.
+        def interrupt():
+            interrupted.append(lease.remaining())
+            raise KeyboardInterrupt
+        interrupted = []
+        before_once(lease, '_extend', interrupt)
+        wait_until(lambda: interrupted)
+        wait_until(lambda: lease.lost or lease.remaining() > interrupted[0])
         lease.check()
 
 
@@ -866,6 +1054,16 @@ def misuse():
     raises(UnicodeEncodeError, session.lease, '\ud800')
     raises(ValueError, dlock.Session, '', client='a#b')
     raises(TypeError, dlock.connect, 7)
+    for options in {'to_state': 1}, {'from_states': [1]}, {'on_timeout': 1}:
+        raises(TypeError, session.worker, 'mail', print, **options)
+
+    # What cannot be sent, and what fails in a timer, holds nothing else up.
+    raises(dlock.LeaseError, run, session._lines.ask(Kind('SELECT $1'), [1]))
+    before_once(session, 'tick', lambda: 1 / 0)
+    with session.lease('job', 30) as lease:
+        before = lease.remaining()
+        wait_until(lambda: lease.lost or lease.remaining() > before)
+        lease.check()
     for span in 1, 0.5, timedelta(seconds=1):
         with dlock.lease('', 'job', span):
             pass

@@ -8,9 +8,9 @@ and the same with "async with".  The first argument says where the server is: a 
 string.  All leases of a process for a server share the connections of its session.
 """
 
-import threading
 from typing import Any, Callable, Dict, Optional
 
+from ._core import lock
 from ._errors import (LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, ServerUnsupported, SessionClosed,
                       TokenMissing, TokenStale)
 from ._follow import Election, Holder, Watch
@@ -25,12 +25,11 @@ __all__ = ['Block', 'Election', 'Holder', 'Lease', 'LeaseDeadlock', 'LeaseError'
            'shard_of']
 
 _sessions: Dict[str, Session] = {}
-_connecting = threading.Lock()
 
 
 def connect(where: Any, *, client: Optional[str] = None) -> Session:
     """The session of this process for a server; client counts for the first call."""
-    with _connecting:
+    with lock:
         conninfo = conninfo_of(where)
         session = _sessions.get(conninfo)
         if not session or session._closed:

@@ -50,6 +50,13 @@ lock = threading.RLock()
 interrupts: List[BaseException] = []
 
 
+def say(level: int, *what: Any, **more: Any) -> None:
+    """Log it, in a thread of its own: a handler may take a lease, or hang."""
+    if log.isEnabledFor(level):
+        with contextlib.suppress(RuntimeError):     # there is none to be had
+            threading.Thread(target=log.log, args=(level, *what), kwargs=more, name='dlock log', daemon=True).start()
+
+
 class Promise(Generic[T]):
     """A value to come, or an error; under the lock."""
 
@@ -127,11 +134,14 @@ class Inbox:
         """False if the loop is closed, so nobody waits."""
         self._calls.append(call)
         if not self._woken or self.loop.is_closed():
-            self._woken = True
             try:
+                self._woken = True
                 self.loop.call_soon_threadsafe(self._work)
             except RuntimeError:
                 return False
+            except BaseException:       # a signal handler's, perhaps before that
+                self._woken = False
+                raise
         return True
 
     def _work(self) -> None:
@@ -141,8 +151,8 @@ class Inbox:
             while self._calls:
                 try:
                     self._calls.popleft()()
-                except Exception:
-                    log.exception('this should not happen')
+                except Exception as error:
+                    say(logging.ERROR, 'this should not happen', exc_info=error)
 
 
 class Core:
@@ -191,11 +201,11 @@ class Core:
         """Have what.tick() called then, or before."""
         self._ticking.add(what)
         if at < self._alarm:
+            if not self.is_here():
+                self.inbox.put(self._wind)      # may be interrupted
             self._alarm = at
             if self.is_here():
                 self._wind()
-            else:
-                self.inbox.put(self._wind)
 
     def _wind(self) -> None:
         if self._timer:
@@ -207,7 +217,11 @@ class Core:
             if now() >= self._alarm:
                 self._alarm = float('inf')
                 for what in list(self._ticking):
-                    at = what.tick()
+                    try:
+                        at = what.tick()
+                    except Exception as error:
+                        at = now() + DOZE
+                        say(logging.ERROR, 'this should not happen', exc_info=error)
                     self._alarm = min(self._alarm, at)
                     if at == float('inf'):
                         self._ticking.discard(what)
@@ -288,6 +302,8 @@ async def within(promise: Promise[Any], seconds: float) -> bool:
     limit = core().sleep(seconds)
     promise.then(limit.set)
     await limit
+    if not promise.is_set:
+        promise._calls.remove(limit.set)
     return promise.is_set
 
 
@@ -324,9 +340,10 @@ class Errand(Work[T]):
 
     def reads(self) -> 'Optional[Line]':
         """The line that the thread that waits is to read now, if there is one."""
-        for i, line in enumerate(self.core.unread):
+        for line in reversed(self.core.unread):     # its own is the last one
             if line.lines.shared and not self.is_set:
-                return self.core.unread.pop(i)
+                self.core.unread.remove(line)
+                return line
         return None
 
     def abandon(self, line: 'Optional[Line]' = None) -> None:
@@ -362,8 +379,8 @@ def errand_of(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> 'Errand[T]':
     return what if isinstance(what, Errand) else Errand(what)
 
 
-def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
-    """Do an errand, in a thread."""
+def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]', begin: Callable[[T], T] = lambda result: result) -> T:
+    """Do an errand, in a thread, and begin with the result, which is undone if that is interrupted."""
     # Whatever interrupts a step (a signal handler, __del__, a callback of weakref) would wait for itself.
     if lock._is_owned() or (_core and _core.is_here()):     # type: ignore[attr-defined]
         (what._steps if isinstance(what, Errand) else what).close()
@@ -386,10 +403,11 @@ def run(what: 'Union[Errand[T], Coroutine[Any, Any, T]]') -> T:
                     line.arrived()
                     line = errand.reads()
         waiting.acquire()
+        return begin(errand.result())
     except BaseException:
-        errand.abandon(line)
+        if line or not errand.error:
+            errand.abandon(line)
         raise
-    return errand.result()
 
 
 class Program(Inbox):
@@ -510,7 +528,11 @@ class Call:
         def work() -> None:
             task_of.set(task)
             try:
-                end(function(*args))
+                value = function(*args)
+                if inspect.isawaitable(value):
+                    getattr(value, 'close', lambda: None)()
+                    raise TypeError('a function that returns a coroutine has to be a coroutine function itself')
+                end(value)
             except BaseException as error:
                 end(None, error)
 
@@ -530,7 +552,7 @@ class Call:
             if self._loop:
                 self._loop.call_soon_threadsafe(start)
             else:
-                threading.Thread(target=work, name='dlock work', daemon=True).start()
+                threading.Thread(target=contextvars.copy_context().run, args=(work,), name='dlock work', daemon=True).start()
         except RuntimeError as error:
             end(None, LoopClosed() if self._loop else error)
 
@@ -552,15 +574,16 @@ class Call:
 
 class Caller:
     """Calls functions of the program: coroutine functions in the loop in which this was
-    made, others in threads of their own."""
+    made, others in threads of their own; all in copies of the context in which it was made."""
 
     def __init__(self, *functions: Optional[Callable[..., Any]]) -> None:
         asynchronous = any(inspect.iscoroutinefunction(function) for function in functions)
         self._loop = asyncio.get_running_loop() if asynchronous else None
+        self._context = contextvars.copy_context()
 
     @property
     def closed(self) -> bool:
         return self._loop is not None and self._loop.is_closed()
 
     def call(self, task: str, function: Callable[..., Any], *args: Any) -> Call:
-        return Call(task, function, args, self._loop)
+        return self._context.copy().run(Call, task, function, args, self._loop)

@@ -1,8 +1,9 @@
 """Elections, and following who holds a lock."""
 
+import logging
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, List, NamedTuple, Optional
 
-from ._core import Caller, Errand, Promise, Work, core, log, run, run_async, run_to_end
+from ._core import Caller, Errand, Promise, Work, core, is_current, run, run_async, run_to_end, say
 from ._errors import LeaseError, ServerUnreachable
 from ._hold import Lease
 from ._lines import Kind
@@ -63,7 +64,7 @@ class Watch:
         return self
 
     def __next__(self) -> Optional[Holder]:
-        seen = run(self._next())
+        seen = run(Errand(self._next(), None, self._end))
         if not seen:
             raise StopIteration
         return seen[0]
@@ -85,7 +86,7 @@ class Watch:
 class Loop:
     """What goes on until stop(): an election, or a worker."""
 
-    _done: Promise[None]
+    _done: Errand[None]
     _session: 'Session'
 
     def _begin(self, steps: Coroutine[Any, Any, None]) -> None:
@@ -94,11 +95,9 @@ class Loop:
         errand.then(lambda: self._session._closing.discard(self))
         errand.core.inbox.put(errand.begin)
 
-    async def _stop(self) -> None:
-        raise NotImplementedError
-
     async def _join(self) -> None:
-        await self._done
+        if is_current(self._done.core):     # in a forked child it is the parent's
+            await self._done
 
     def join(self) -> None:
         """Wait until it has stopped."""
@@ -131,15 +130,15 @@ class Election(Loop):
         return lease is not None and not lease.lost
 
     async def _campaign(self) -> None:
-        while not self._stopping:
+        while not (self._stopping or self._session._closed):
             over: Promise[None] = Promise()
             want = self._want(self._task)
             self._ends = [over.set, lambda: self._session._give_up(want)]
             try:
                 lease = await self._session._acquire(want)
             except Exception as error:
-                if not self._stopping:
-                    log.warning('the election cannot go on: %s', error)
+                if not (self._stopping or self._session._closed):
+                    say(logging.WARNING, 'the election cannot go on: %s', error)
                     await core().sleep(RETRY)
                 continue
             lease._on_stop(lambda: core().inbox.put(over.set))
@@ -155,14 +154,14 @@ class Election(Loop):
         try:
             if function:
                 await self._caller.call(self._task, function, *args).ended()
-        except Exception:
-            log.exception('a function of an election has failed')
+        except Exception as error:
+            say(logging.ERROR, 'a function of an election has failed', exc_info=error)
 
     async def _stop(self) -> None:
         self._stopping = True
-        for end in self._ends:
+        for end in self._ends if is_current(self._done.core) else ():
             end()
-        await self._done
+        await self._join()
 
     def stop(self) -> None:
         """Resign, once the functions have returned."""

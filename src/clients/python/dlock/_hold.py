@@ -143,24 +143,22 @@ class Hold:
 
     async def _renew(self) -> None:
         """Called by the session.  Does not raise."""
+        renewed = 0.0
         try:
             answers = await self._ask_renewals()
-        except Exception as error:
-            self._trouble = error
-            self._renew_at = now() + self._every / 4
-            self._session._told(error)
-        else:
             if any(answer.value != 't' for answer in answers):
-                self._stop(LeaseLost(f'{self._what} is lost'))
-                return
-            sent = min(answer.sent for answer in answers)
+                return self._stop(LeaseLost(f'{self._what} is lost'))
+            renewed = min(answer.sent for answer in answers)
             with self._lock:
                 if not self.lost:
-                    self._extend(sent)
+                    self._extend(renewed)
             self._trouble = None
-            self._renew_at = sent + self._every
-            self._session._told(None)
-        self._core.arm(self._renew_at, self._session)
+        except Exception as error:
+            self._trouble = error
+        finally:        # whatever has interrupted it
+            self._renew_at = renewed + self._every if renewed else now() + self._every / 4
+            self._core.arm(self._renew_at, self._session)
+        self._session._told(self._trouble)
 
     def _stop(self, error: Optional[LeaseError] = None) -> None:
         """Stop the work, once: for this reason, or if it is late."""
@@ -250,11 +248,12 @@ class Lease(Hold):
 
     async def _release(self) -> None:
         """Does not raise."""
-        self._end()
+        self._core.holds.discard(self)
         self._session._count(self, -1)
-        self._session._releasing.add(self)
         held = await self._give_back()
-        self._session._releasing.discard(self)
+        self._end()
+        if held is None:
+            self._session._doubt([(name, self.owner) for name in self.tokens], self._ttl)
         self._session._waits.again()
         if self._error is None and (held is False or (held is None and now() >= self._deadline)):
             self._error = LeaseLost(f'{self._what} was lost before the work had ended')
@@ -297,6 +296,7 @@ class Transaction:
         if self._conn.info.transaction_status not in (pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN):
             # This would be a savepoint in it, and nobody would ask before its commit.
             raise psycopg.ProgrammingError('the connection is in a transaction already')
+        self._hold.check()      # in a forked child, the lock may be held by nobody that is there
         with self._hold._lock:
             self._hold.check()
             self._hold._connections.add(self._conn)

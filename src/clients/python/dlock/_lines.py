@@ -11,6 +11,7 @@ import json
 import math
 import re
 import selectors
+from contextvars import Context
 from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
 
 import psycopg
@@ -32,9 +33,10 @@ BATCH = 1000
 # The use of a command for which it is prepared.
 PREPARE_AT = 5
 
-# How long a statement may take, its connection included, if its kind says nothing; an
-# urgent one; and how long an unused connection stays open.
+# How long a statement may take, its connection included, if its kind says nothing; an urgent one; one that
+# connects, at least; and how long an unused connection stays open.
 ANSWER_WITHIN = 10.0
+CONNECT_WITHIN = 1.0
 URGENT_WITHIN = 5.0
 IDLE = 10.0
 
@@ -145,9 +147,10 @@ class Line:
             self.batch = batch
             self.rank = batch[0].kind.rank
             self.sent, self.prepared = 0.0, False
-            self.limit = now() + self.lines.within(batch[0].kind)
             if self.conn and self.selector.select(0):
                 self.hear()     # that it has ended
+            self.limit = now() + max(self.lines.within(batch[0].kind), 0 if self.conn else CONNECT_WITHIN)
+            self.core.arm(self.limit + DOZE, self)      # if this is interrupted now
             if self.conn:
                 self.send()
             else:
@@ -202,11 +205,10 @@ class Line:
                     else:
                         conn.send_query_params(command, values)
             self.writing = bool(conn.flush())
-        except psycopg.Error as error:
+        except Exception as error:
             self.failed(error)
         else:
             self.core.unread.append(self)
-            self.core.arm(self.back_at(), self)
 
     # ---- reading ----
 
@@ -243,7 +245,7 @@ class Line:
                             here.loop.remove_reader(fd)
             try:
                 fd = selector.fileno()      # type: ignore[attr-defined]
-                here.loop.add_reader(fd, heard)
+                Context().run(here.loop.add_reader, fd, heard)      # not in that of the task that comes first
             except (AttributeError, NotImplementedError):
                 return False
             self.reader = here
@@ -286,6 +288,8 @@ class Line:
                 if now() < self.back_at():
                     return self.back_at()
                 self.core.unread.append(self)
+            elif not self.conn and now() >= self.limit + DOZE:
+                self.failed(ServerUnreachable('the server does not answer'))
             return max(self.limit, now() + DOZE)
         if self.conn and now() >= self.limit:
             self.hang_up()

@@ -2,18 +2,19 @@
 
 import asyncio
 import functools
+import itertools
 import json
+import logging
 import math
 import os
 import socket
-import threading
 import uuid
 from contextlib import contextmanager
 from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import psycopg
 
-from ._core import Errand, Promise, Work, core, ended, log, run, run_async, run_to_end, sessions, settle, task_of, within
+from ._core import Errand, Promise, Work, core, ended, run, run_async, run_to_end, say, sessions, settle, task_of, within
 from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
 from ._hold import RELEASE, RENEW, Hold, Lease, margin, present
@@ -47,13 +48,6 @@ ONCE = Kind('SELECT {}dlock_once($1, $2::interval)')
 # What an owner has been granted.
 FIND = Kind("""SELECT array_agg((SELECT l.token FROM {}dlock_lease(n) AS l WHERE l.owner = o LIMIT 1) ORDER BY i)
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
-
-
-def count(counts: Dict[Key, int], key: Key, more: int) -> None:
-    """One more, or less."""
-    counts[key] = counts.get(key, 0) + more
-    if not counts[key]:
-        del counts[key]
 
 
 class Options(NamedTuple):
@@ -96,10 +90,9 @@ class Want:
     place: Key
 
     errand: 'Optional[Errand[Lease]]' = None    # of whoever waits
-    end: Optional[Promise[None]] = None         # for close(), which waits for it
+    end: Optional[Promise[None]] = None         # if it is given up, or being undone
     gone = False            # nobody waits for it any more
     got: Optional[Tuple[Optional[str], float]] = None   # a turn: its token, or None if there will never be one
-    go: Optional[Promise[None]] = None          # ends the wait for it
     asked: Optional[Request] = None
     in_doubt = False        # it may have been granted what it has not heard of
     polls = False           # it has no place, and has waited before
@@ -120,6 +113,7 @@ class Want:
         self.patient = options.wait > 0
         self.keys = [(name, owner) for name in names]
         self.place = self.keys[0]
+        self.go: Promise[None] = Promise()      # ends its wait
 
     def ask(self, lines: Lines, keep: float, reentry: str) -> Request:
         o = self.options
@@ -174,11 +168,11 @@ class Block:
 
     def __enter__(self) -> Lease:
         self._enter()
-        return self._begin(self.acquire())
+        return run(self._errand(), self._begin)
 
     def __exit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
         task_of.set(self._around)
-        run(self._lease._until_released())
+        run(Errand(self._lease._until_released(), None, self._lease._released))
         self._outcome(failure)
 
     async def __aenter__(self) -> Lease:
@@ -205,9 +199,8 @@ class Block:
         work = asyncio.current_task()
         if self._cancelled:
             # Take our cancel back.  If somebody else has cancelled the task, too, that goes on.
-            if work and hasattr(work, 'uncancel') and work.uncancel() > 0:
-                return
-        elif cancelled:
+            cancelled = bool(work and hasattr(work, 'uncancel') and work.uncancel() > 0)
+        if cancelled:
             raise asyncio.CancelledError
         self._outcome(failure)
 
@@ -229,16 +222,13 @@ class Session:
         self.client = f'{socket.gethostname()[:50]}/{os.getpid()}{own}' if self._named is None else self._named + own if forked else self._named
         self._lines = Lines(self._conninfo)
         self._waits = Waits(self)
-        self._holds: Set[Hold] = set()              # to be renewed
+        self._holds: Set[Hold] = set()              # to be renewed, or given back
         self._held: Dict[Key, int] = {}             # how many leases: by name and owner
-        self._wanted: Dict[Key, int] = {}           # the same of requests
-        self._wants: Set[Want] = set()              # requests
-        self._leaving: Dict[Key, List[Want]] = {}   # those of them that are given up, or being undone
-        self._releasing: Set[Lease] = set()
+        self._wants: Dict[Key, List[Want]] = {}     # requests, and what is undone of them
+        self._unsure: Dict[Key, Promise[None]] = {}     # what owners may hold that nobody has heard of, until it ends
         self._looking: Set[Watch] = set()           # what looks for holders
         self._in_trouble = False                    # do renewals fail?
-        self._tasks = 0
-        self._counting = threading.Lock()
+        self._tasks = itertools.count(1)
         self._closing: Set[Any] = set()             # what has to be stopped by close()
         self._closed = False
 
@@ -313,10 +303,11 @@ class Session:
                to_state: str = 'working', on_timeout: Optional[str] = None) -> Worker:
         """Work on tasks of a queue by handler(task), so many at a time, until stop()."""
         self._check()
-        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6), from_states, to_state, on_timeout)
+        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6), from_states, text(to_state, 'to_state'),
+                      None if on_timeout is None else text(on_timeout, 'on_timeout'))
 
     def close(self) -> None:
-        """End waits, give back all, and close the connections.  Elections and workers come to their ends first."""
+        """End waits, give back all, and close the connections.  Elections and workers end first, so none of their functions may call this."""
         run(self._close())
 
     async def aclose(self) -> None:
@@ -325,9 +316,7 @@ class Session:
     # ---- requests ----
 
     def _new_task(self) -> str:
-        with self._counting:
-            self._tasks += 1
-            return str(self._tasks)
+        return str(next(self._tasks))
 
     def _block(self, kind: str, names: List[str], task: Optional[str], ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int],
                reentry: str, lock_delay: Span, min_hold: Span, payload: Any, on_lost: Optional[Callable[[Lease], Any]]) -> Block:
@@ -338,7 +327,7 @@ class Session:
     def _give_up(self, want: Want) -> None:
         """Nobody waits for it any more.  What is granted all the same is released."""
         want.gone = True
-        if want in self._wants:
+        if want in self._wants.get(want.place, ()):
             self._leave(want)
         if want.asked and want.place not in self._waits.places:
             want.asked.withdraw()
@@ -350,13 +339,11 @@ class Session:
 
     async def _acquire(self, want: Want) -> Lease:
         self._check()
-        self._wants.add(want)
+        self._enter(want)
         undo: Optional[Promise[Any]] = None     # ends what is in the way of the task's next request
         try:
-            if self._leaving:
+            if self._others(want):
                 await self._after_others(want)
-            for key in want.keys:
-                count(self._wanted, key, 1)
             try:
                 lease = await self._ask(want)
                 if want.gone:
@@ -364,15 +351,15 @@ class Session:
                 return lease
             except BaseException as error:
                 expected = isinstance(error, Exception)
-                if (want.in_doubt or not expected) and self._is_alone(want):
+                if want.in_doubt or not expected:
+                    self._doubt(want.keys, want.ttl)
+                if not self._unsure.keys().isdisjoint(want.keys) and self._is_alone(want):
                     self._leave(want)
                     undo = Work(self._undo(want.keys))
                     if expected:        # others are for this thread, so they are raised now
                         await undo
                 raise
             finally:
-                for key in want.keys:
-                    count(self._wanted, key, -1)
                 self._waits.forget(want)
                 if want.got and want.got[0]:
                     declined = self._decline(want.names[0], want.got[0])
@@ -385,10 +372,11 @@ class Session:
 
     async def _ask(self, want: Want) -> Lease:
         """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
-        turn was.  Then it asks for just that; and if it is given up, that is undone."""
+        turn was.  Then it asks for just that; and if it is given up, that is undone.  Both are left to its task's last
+        request for the lock, as others might be meant."""
         limit = 0.0
         while True:
-            in_doubt = want.in_doubt
+            in_doubt = want.in_doubt or not self._unsure.keys().isdisjoint(want.keys)
             never = want.got is not None and want.got[0] is None
             last = not want.patient or now() >= want.until or want.gone or never
             try:
@@ -399,13 +387,19 @@ class Session:
                     return await self._grant(want, [token or ''], sent)
                 if want.patient and want.options.reentry == 'deny' and any(key in self._held for key in want.keys):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
-                if want.kind == 'lock' and not last:
-                    self._waits.expect(want)
-                want.in_doubt = False
+                if not last:
+                    want.go = Promise()     # it may be told to ask anew before it has an answer
+                    if want.kind == 'lock':
+                        self._waits.expect(want)
                 # It may have been granted the lock since it asked before.
-                reentry = 'return' if want.asked and self._is_alone(want) else want.options.reentry
-                want.asked = want.ask(self._lines, 0 if last else KEEP, reentry)
+                returns = (in_doubt or want.asked is not None) and self._is_alone(want)
+                if want.in_doubt and not returns:
+                    self._doubt(want.keys, want.ttl)
+                want.in_doubt = False
+                want.asked = want.ask(self._lines, 0 if last else KEEP, 'return' if returns else want.options.reentry)
                 answer = await want.asked
+                if returns:
+                    self._sure(want.keys)
                 if answer.value is not None:
                     tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
                     return await self._grant(want, tokens, answer.sent)
@@ -473,46 +467,62 @@ class Session:
                     if now() < until:
                         for request in [self._lines.request(RELEASE, (key[0], answer.value)) for key, answer in zip(keys, found) if answer.value]:
                             await request
+                        self._sure(keys)
                     return
                 except Exception:
                     await core().sleep(0.1)
         until = now() + DOUBT_WITHIN
         await within(Work(end()), DOUBT_WITHIN)
 
+    def _doubt(self, keys: Collection[Key], ttl: float) -> None:
+        over = core().sleep(ttl)
+        self._unsure.update(dict.fromkeys(keys, over))
+        over.then(lambda: self._sure([key for key in keys if self._unsure.get(key) is over]))
+
+    def _sure(self, keys: Collection[Key]) -> None:
+        for key in keys:
+            self._unsure.pop(key, None)
+
+    def _enter(self, want: Want) -> None:
+        for key in want.keys:
+            wants = self._wants.setdefault(key, [])
+            if want not in wants:
+                wants.append(want)
+
+    def _others(self, want: Want) -> List[Want]:
+        """What else its task asks for on these locks, or has given up there."""
+        return [other for key in want.keys for other in self._wants.get(key, ()) if other is not want]
+
+    def _all_wants(self) -> Set[Want]:
+        return {want for wants in self._wants.values() for want in wants}
+
     def _leave(self, want: Want) -> None:
         """Nobody waits for it any more, or it is being undone: what it may have been granted is in the way of its task's next request."""
         want.end = want.end or Promise()
-        for key in want.keys:
-            leaving = self._leaving.setdefault(key, [])
-            if want not in leaving:
-                leaving.append(want)
+        self._enter(want)
 
     def _left(self, want: Want) -> None:
-        self._wants.discard(want)
+        """Others wait for that, or may have lost their place with it, as it was the same one: they ask anew."""
         for key in want.keys:
-            leaving = self._leaving.get(key, [])
-            if want in leaving:
-                leaving.remove(want)
-                if not leaving:
-                    del self._leaving[key]
+            self._wants[key] = [other for other in self._wants.get(key, ()) if other is not want]
+            if not self._wants[key]:
+                del self._wants[key]
+        for other in self._others(want):
+            self._waits.end(other)
         if want.end:
             want.end.set()
 
     async def _after_others(self, want: Want) -> None:
         """Wait for the ends of those that leave, or until it is given up."""
-        while not want.gone:
-            leaving = next((leaving[0] for leaving in map(self._leaving.get, want.keys) if leaving), None)
-            if not leaving or not leaving.end:
-                return
-            go: Promise[None] = Promise()
-            want.go = go
-            leaving.end.then(go.set)
-            await go
-        raise LeaseRefused(want.label)
+        while not want.gone and any(other.end for other in self._others(want)):
+            want.go = Promise()
+            await want.go
+        if want.gone:
+            raise LeaseRefused(want.label)
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""
-        return all(key not in self._held and self._wanted[key] == 1 for key in want.keys)
+        return self._held.keys().isdisjoint(want.keys) and not any(other.asked for other in self._others(want))
 
     def _decline(self, name: str, token: str) -> Optional[Request]:
         """Release a turn that was not taken, if the server is there."""
@@ -522,7 +532,6 @@ class Session:
 
     def _discard(self, want: Want, lease: Lease) -> None:
         """Nobody is there to have it."""
-        log.debug('the lease on "%s" is released, as its request was given up', want.label)
         self._leave(want)
         lease._released().then(lambda: self._left(want))
 
@@ -535,7 +544,7 @@ class Session:
         self._closed = True
         ends: List[Promise[None]] = [Work(what._stop()) for what in list(self._closing)]    # they give up what they wait for by themselves
         places = list(self._waits.places)
-        wants = list(self._wants)
+        wants = self._all_wants()
         for want in wants:      # before the first one is given up, which may end others
             want.end = want.end or Promise()
             ends.append(want.end)
@@ -546,10 +555,10 @@ class Session:
         for watch in list(self._looking):
             watch._end()
         await ended(ends)
-        for lease in [hold for hold in self._holds if isinstance(hold, Lease)]:
+        leases = [hold for hold in self._holds if isinstance(hold, Lease)]
+        for lease in leases:
             lease._stop(SessionClosed())
-            lease._released()
-        await ended([lease._released() for lease in list(self._releasing)])
+        await ended([lease._released() for lease in leases])
         if self._waits.taker:
             self._waits.taker.cut()
         if places:
@@ -560,7 +569,10 @@ class Session:
 
     def _count(self, lease: Lease, more: int) -> None:
         for name in lease.tokens:
-            count(self._held, (name, lease.owner), more)
+            key = name, lease.owner
+            self._held[key] = self._held.get(key, 0) + more
+            if not self._held[key]:
+                del self._held[key]
 
     def _keep(self, hold: Hold) -> None:
         self._holds.add(hold)
@@ -579,14 +591,14 @@ class Session:
             if hold._renew_at <= at + hold._every / 2:
                 hold._renew_at = math.inf
                 Work(hold._renew())
-        for want in [want for want in self._wants if want.until <= at]:
+        for want in [want for want in self._all_wants() if want.until <= at]:
             self._waits.end(want)
-        return min([*[hold._renew_at for hold in holds], *[want.until for want in self._wants if want.until > at]], default=math.inf)
+        return min([*[hold._renew_at for hold in holds], *[want.until for want in self._all_wants() if want.until > at]], default=math.inf)
 
     def _told(self, error: Optional[BaseException]) -> None:
         """Renewals fail, or go on."""
         if error and not self._in_trouble:
-            log.warning('renewals fail: %s', error)
+            say(logging.WARNING, 'renewals fail: %s', error)
         elif self._in_trouble and not error:
-            log.info('renewals go on')
+            say(logging.INFO, 'renewals go on')
         self._in_trouble = error is not None

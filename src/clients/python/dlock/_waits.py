@@ -53,9 +53,6 @@ class Waits:
 
     async def turn(self, want: 'Want') -> None:
         """Wait for a grant, want.got; or until it is time to ask again."""
-        want.go = Promise()
-        if want.got is not None or want.gone or want.in_doubt:
-            return
         core().arm(want.until, self.session)
         if want.kind == 'lock':
             if not self.taking:
@@ -75,8 +72,7 @@ class Waits:
 
     def end(self, want: 'Want') -> None:
         """It does not wait any longer."""
-        if want.go:
-            want.go.set()
+        want.go.set()
 
     async def take(self) -> None:
         self.taker = Lines(self.session._conninfo, only=True)

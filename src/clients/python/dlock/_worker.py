@@ -1,14 +1,15 @@
 """Tasks of a queue, worked on so many at a time."""
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
 
-from ._core import Call, Caller, LoopClosed, Promise, Work, core, log, run, run_to_end, within
+from ._core import Call, Caller, LoopClosed, Promise, Work, core, is_current, run, run_to_end, say, within
 from ._errors import LeaseLost, ServerUnreachable
 from ._follow import Loop
 from ._hold import Hold
 from ._lines import URGENT, Answer, Kind, Lines, Row
-from ._values import Span, array, interval, literal, now, seconds
+from ._values import Span, array, interval, literal, now, seconds, text
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -131,16 +132,16 @@ class Worker(Loop):
         self._stopping = False
         self._grace_is_over = False                 # tasks are to be given back
         owner = f'{session.client}#{queue}'.encode()[:250].decode(errors='ignore')
-        self._rest = (None if from_states is None else array(from_states), to_state, owner, interval(ttl), on_timeout, interval(min(WAIT, ttl / 6)))
+        self._rest = (None if from_states is None else array([text(state, 'from_states') for state in from_states]), to_state, owner, interval(ttl), on_timeout, interval(min(WAIT, ttl / 6)))
         self._begin(self._work(handler, concurrency))
 
     async def _work(self, handler: Callable[[Task], Any], concurrency: int) -> None:
         retry = RETRY
-        while not self._stopping and not self._caller.closed:
+        while not (self._stopping or self._session._closed or self._caller.closed):
             try:
                 answer = await self._lines.ask(CAPTURE, (self.queue, str(concurrency - len(self._running)), *self._rest))
             except Exception as error:
-                log.warning('tasks of queue "%s" cannot be captured: %s', self.queue, error)
+                say(logging.WARNING, 'tasks of queue "%s" cannot be captured: %s', self.queue, error)
                 await core().sleep(retry)
                 retry = min(2 * retry, LONGEST_RETRY)
                 continue
@@ -152,8 +153,8 @@ class Worker(Loop):
             if len(self._running) >= concurrency:
                 self._free = Promise()
                 await self._free
-        if not self._stopping:
-            log.error('the worker of queue "%s" ends, as its event loop is closed', self.queue)
+        if not (self._stopping or self._session._closed):
+            say(logging.ERROR, 'the worker of queue "%s" ends, as its event loop is closed', self.queue)
         while self._running:
             self._free = Promise()
             await self._free
@@ -161,9 +162,9 @@ class Worker(Loop):
 
     async def _start(self, task: Task, handler: Callable[[Task], Any]) -> None:
         try:
-            await (task._settle(RELEASE) if self._stopping else task._run(handler))
+            await (task._settle(RELEASE) if self._stopping or task.lost else task._run(handler))
         except Exception as error:
-            log.warning('the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
+            say(logging.WARNING, 'the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
         finally:
             task._end()
             self._running.discard(task)
@@ -171,12 +172,12 @@ class Worker(Loop):
 
     async def _stop(self, grace: Optional[float] = None) -> None:
         self._stopping = True
-        if grace is not None:
+        if grace is not None and is_current(self._done.core):
             await within(self._done, grace)
             self._grace_is_over = True
             for call in self._calls:
                 call.cancel()
-        await self._done
+        await self._join()
 
     def stop(self, grace: Optional[Span] = None) -> None:
         """Capture no more, and wait for tasks under way.  After "grace" tell them to end, which those of coroutine
