@@ -22,7 +22,8 @@
 -- order of their keys.
 --
 -- Functions that every call passes through set no search_path, as that would cost as much as their UPDATE; so
--- they name the schema of everything.  What they call otherwise sets it.
+-- they name the schema of everything.  What they call otherwise sets it, or runs with it: only declarations keep
+-- the types that the first call in a session has found, so they name their schema wherever it is not set.
 
 CREATE SEQUENCE _dlock.token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
 
@@ -213,7 +214,7 @@ END $$;
 -- Names that are no longer used go: each new one looks at some block of the table.
 CREATE FUNCTION _dlock.sweep() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
-    block int8 := floor(random() * pg_relation_size('_dlock.lease') / current_setting('block_size')::int8);
+    block pg_catalog.int8 := floor(random() * pg_relation_size('_dlock.lease') / current_setting('block_size')::int8);
     l _dlock.lease;
 BEGIN
     -- Row by row: for one DELETE the planner has scanned the whole table.
@@ -289,8 +290,8 @@ END $$;
 CREATE FUNCTION _dlock.try(names pg_catalog.text[], owners pg_catalog.text[], r _dlock.place, keep pg_catalog.interval, all_or_none pg_catalog.bool) RETURNS pg_catalog.int8[]
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
-    n record;
-    got int8[] := '{}';
+    n pg_catalog.record;
+    got pg_catalog.int8[] := '{}';
 BEGIN
     FOR n IN SELECT x.name, coalesce(x.owner, r.owner) AS owner, x.i FROM unnest(names, owners) WITH ORDINALITY x (name, owner, i) ORDER BY x.name COLLATE "C", x.i LOOP
         r.name := n.name;
@@ -657,7 +658,7 @@ GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 CREATE FUNCTION _dlock.pass(resource pg_catalog.text, token pg_catalog.int8, live pg_catalog.bool) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
-    mark int8 := (SELECT m.token FROM _dlock.fence_mark m WHERE m.resource = resource);
+    mark pg_catalog.int8 := (SELECT m.token FROM _dlock.fence_mark m WHERE m.resource = resource);
 BEGIN
     PERFORM _dlock.check_text(resource, 'resource name', 255), _dlock.check_token(token);
     IF mark IS NULL OR mark < token THEN
@@ -706,8 +707,8 @@ REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8,
 -- The token that dlock.tokens has for a resource, or for * ; the first one counts.
 CREATE FUNCTION _dlock.presented(resource pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE
-    setting text := current_setting('dlock.tokens', true);
-    item text := '\s*(?:"((?:[^"]|"")*)"|([^\s,"=]+))\s*=\s*(\d+)\s*';
+    setting pg_catalog.text := current_setting('dlock.tokens', true);
+    item pg_catalog.text := '\s*(?:"((?:[^"]|"")*)"|([^\s,"=]+))\s*=\s*(\d+)\s*';
 BEGIN
     IF setting !~ format('^(?:%s(?:,%s)*|\s*)$', item, item) THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid value for parameter "dlock.tokens": "%s"', setting),
@@ -752,3 +753,8 @@ BEGIN
     RETURN CASE WHEN TG_LEVEL = 'STATEMENT' THEN NULL WHEN TG_OP = 'DELETE' THEN old ELSE new END;
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
+
+-- What only functions that run as the owner of the tables call, and trigger functions, which would read what the table of a trigger has.
+REVOKE ALL ON FUNCTION _dlock.caller, _dlock.move_tokens, _dlock.next_token, _dlock.at_commit, _dlock.is_first, _dlock.is_usual, _dlock.hold, _dlock.sweep, _dlock.grant,
+    _dlock.try, _dlock.is_of, _dlock.is_meant, _dlock.holds_left, _dlock.renewed_to, _dlock.change_other, _dlock.pass, _dlock.check_live, _dlock.mark_at_commit,
+    _dlock.presented FROM PUBLIC;

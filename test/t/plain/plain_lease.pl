@@ -145,6 +145,24 @@ $token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
 	is(sql("SELECT dlock_acquire('roles', 'x', '1 h') > 0, role FROM dlock_leases WHERE name = 'role'"), 't|app', 'another role acquires and sees');
 }
 is(sql("SELECT dlock_release('roles', 'x')"), 'f', 'the owner of the schema is another owner');
+
+# What runs as the owner does not go by types of the caller: neither by those that a session has found at its first call, nor by those of a trigger's table.
+is(sql("SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'app'::regnamespace AND proconfig IS NULL AND split_part(prosrc, E'\\nBEGIN', 1) ~ '\\n    \\w+ [a-z]\\w*(\\[\\])?( :=|;)' AND proname !~ '^_dlock_task_'"),
+	'', 'functions that set no search_path name the schema of types');
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	sql('GRANT TEMPORARY ON DATABASE postgres TO other');
+}
+{
+	local $ENV{PGUSER} = 'other';
+	my $trap = <<'EOS';
+CREATE FUNCTION pg_temp.trap(value pg_catalog.int8) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'runs as %', current_user; END $$;
+CREATE DOMAIN pg_temp.int8 AS pg_catalog.int8 CHECK (pg_temp.trap(VALUE));
+EOS
+	is(sqlstate("SELECT $_"), '42501', "not for all: $_") foreach qw(_dlock_sweep() _dlock_caller() _dlock_presented('x'));
+	is(sqlstate('CREATE TEMP TABLE t (ttl interval, expires_at timestamptz); CREATE TRIGGER t AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION _dlock_at_commit()'), '42501', 'nor in a trigger');
+	is(sql("$trap; SELECT dlock_acquire('trap', 'x') > 0, dlock_release('trap', 'x')"), 't|t', 'a type of a session is not taken for that of the same name');
+}
 is(sql("SELECT dlock_force_release('roles', 'test'), dlock_force_release('roles', 'test')"), '1|0', 'released by force');
 
 # A member of a role renews and releases its leases, and acquires as the role that it has set.
