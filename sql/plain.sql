@@ -72,7 +72,9 @@ CREATE TABLE _dlock.fence_mark (
     raised_at pg_catalog.timestamptz NOT NULL,
     raised_by pg_catalog.name NOT NULL)
     WITH (fillfactor = 50);
-REVOKE ALL ON _dlock.token_seq, _dlock.lease, _dlock.place, _dlock.fence_mark FROM PUBLIC;
+-- Of no row, and locked by whoever moves the sequence.
+CREATE TABLE _dlock.token_lock ();
+REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lease, _dlock.place, _dlock.fence_mark FROM PUBLIC;
 
 ----------------------------------------------------------------------------
 -- What is not interface
@@ -106,7 +108,7 @@ CREATE FUNCTION _dlock.caller() RETURNS pg_catalog.regrole LANGUAGE sql STABLE P
 -- A sequence is set back if two sessions set it: the error that ends the block frees its lock before the transaction ends.
 CREATE FUNCTION _dlock.move_tokens(above pg_catalog.int8) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock('_dlock.token_seq'::regclass::oid::int4, 0);
+    LOCK TABLE _dlock.token_lock IN EXCLUSIVE MODE;
     PERFORM setval('_dlock.token_seq', b.base) FROM _dlock.token_seq s, greatest(above, (date_part('epoch', clock_timestamp())::int8 - 1767225600) << 22) b (base) WHERE s.last_value < b.base;
     RAISE SQLSTATE 'LK000';
 EXCEPTION WHEN SQLSTATE 'LK000' THEN
@@ -174,7 +176,8 @@ BEGIN
         DETAIL = 'Until now others waited, and did not see it.', HINT = 'Acquire and renew leases in transactions of their own.';
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE OF ttl ON _dlock.lease DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION _dlock.at_commit();
+CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE OF ttl ON _dlock.lease DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (old.expires_at OPERATOR(pg_catalog.<>) new.expires_at) EXECUTE FUNCTION _dlock.at_commit();
 
 ----------------------------------------------------------------------------
 -- Requests
@@ -253,7 +256,7 @@ BEGIN
                SET holds = x.holds + (r.reentry = 'count')::int4, ttl = CASE WHEN now + r.ttl > x.expires_at THEN r.ttl ELSE x.ttl END,
                    expires_at = greatest(x.expires_at, now + r.ttl), free_at = greatest(x.expires_at, now + r.ttl) + x.lock_delay,
                    payload = CASE WHEN r.reentry = 'return' THEN coalesce(r.payload, x.payload) ELSE x.payload END
-             WHERE x.name = r.name AND x.token = l.held AND x.expires_at > now RETURNING x.token INTO got;
+             WHERE x.name = r.name AND x.token = l.held AND x.expires_at > _dlock.clock() AND x.holds > 0 RETURNING x.token INTO got;
         ELSIF l.is_own OR l.holders > 0 AND NOT (r.mode = 'shared' AND l.all_shared OR coalesce(l.holders < r.permits, false))
             OR EXISTS (SELECT FROM _dlock.place p WHERE p.name = r.name AND p.until > now AND p.id < coalesce(r.id, p.id + 1) AND NOT (r.mode = 'shared' AND p.mode = 'shared'))
             OR r.since IS NULL AND NOT _dlock.is_first(r.name) THEN
@@ -451,9 +454,12 @@ END $$;
 -- Renewals and releases
 ----------------------------------------------------------------------------
 
+-- May a role change the leases of another one?  No superuser: one is the caller in maintenance, too, which runs functions of others.
+CREATE FUNCTION _dlock.is_member(me pg_catalog.regrole, role pg_catalog.regrole) RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN pg_catalog.pg_has_role(me, role, 'USAGE') AND NOT (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.oid = me);
 -- A lease is meant by its token, or by the caller's own owner.
 CREATE FUNCTION _dlock.is_meant(lease _dlock.lease, token pg_catalog.int8, owner pg_catalog.text, me pg_catalog.regrole) RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN token IS NULL THEN lease.owner = owner AND lease.role = me ELSE lease.token = token AND (lease.role = me OR pg_catalog.pg_has_role(me, lease.role, 'USAGE')) END;
+    RETURN CASE WHEN token IS NULL THEN lease.owner = owner AND lease.role = me ELSE lease.token = token AND (lease.role = me OR _dlock.is_member(me, lease.role)) END;
 -- What a release leaves of the holds.
 CREATE FUNCTION _dlock.holds_left(lease _dlock.lease, act pg_catalog.text, now pg_catalog.timestamptz) RETURNS pg_catalog.int8 LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN act = 'end' OR lease.expires_at <= now THEN 0 ELSE lease.holds - 1 END;
@@ -473,7 +479,8 @@ BEGIN
     IF act OPERATOR(pg_catalog.=) 'renew' THEN
         UPDATE _dlock.lease x
            SET ttl = coalesce(ttl, x.ttl), expires_at = _dlock.renewed_to(x, ttl, now), free_at = _dlock.renewed_to(x, ttl, now) OPERATOR(pg_catalog.+) x.lock_delay
-         WHERE x.name OPERATOR(pg_catalog.=) name AND x.expires_at OPERATOR(pg_catalog.>) now AND _dlock.is_meant(x, token, owner, me);
+         -- Not "now": who has waited for a release must not go by a time before it.
+         WHERE x.name OPERATOR(pg_catalog.=) name AND x.expires_at OPERATOR(pg_catalog.>) _dlock.clock() AND x.holds OPERATOR(pg_catalog.>) 0 AND _dlock.is_meant(x, token, owner, me);
         done := FOUND;
     ELSE
         -- What an unclean end has closed is opened; that is no release.
@@ -496,10 +503,10 @@ BEGIN
     IF owner IS NOT NULL THEN
         PERFORM _dlock.check_text(owner, 'lease owner', 255);
         RETURN _dlock.change(name, x.token, NULL, act, ttl, false) FROM _dlock.lease x
-                WHERE x.name = name AND x.owner = owner AND x.free_at > _dlock.clock() AND x.role <> _dlock.caller() AND pg_has_role(_dlock.caller(), x.role, 'USAGE') ORDER BY x.expires_at DESC LIMIT 1;
-    ELSIF _dlock.check_token(token) IN (SELECT x.token FROM _dlock.lease x WHERE x.name = name AND x.free_at > _dlock.clock() AND NOT pg_has_role(_dlock.caller(), x.role, 'USAGE')) THEN
+                WHERE x.name = name AND x.owner = owner AND x.free_at > _dlock.clock() AND x.role <> _dlock.caller() AND _dlock.is_member(_dlock.caller(), x.role) ORDER BY x.expires_at DESC LIMIT 1;
+    ELSIF _dlock.check_token(token) IN (SELECT x.token FROM _dlock.lease x WHERE x.name = name AND x.free_at > _dlock.clock() AND x.role <> _dlock.caller() AND NOT _dlock.is_member(_dlock.caller(), x.role)) THEN
         RAISE insufficient_privilege USING MESSAGE = format('permission denied for the lease on lock "%s" with token %s', name, token),
-            HINT = 'Only the role that acquired it, its members and superusers can renew or release it.';
+            HINT = 'Only the role that acquired it and its members can renew or release it; a superuser can call dlock_force_release().';
     END IF;
     RETURN false;
 END $$;
@@ -549,7 +556,7 @@ BEGIN
     DELETE FROM _dlock.place p WHERE act = 'end' AND _dlock.is_of(p.owner, of_owner.owner) AND p.role = _dlock.caller();
     RETURN (SELECT cardinality(array_remove(_dlock.each(coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}'), act, ttl), false))
               FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> _dlock.caller()) FROM _dlock.held_lock h
-                     WHERE _dlock.is_of(h.owner, of_owner.owner) AND h.is_held AND pg_has_role(_dlock.caller(), h.role, 'USAGE')) x WHERE x.rank = 1);
+                     WHERE _dlock.is_of(h.owner, of_owner.owner) AND h.is_held AND (h.role = _dlock.caller() OR _dlock.is_member(_dlock.caller(), h.role))) x WHERE x.rank = 1);
 END $$;
 CREATE FUNCTION @extschema@.dlock_renew_all(owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.of_owner(coalesce(owner, _dlock.session()), 'renew', ttl);

@@ -129,6 +129,32 @@ cmp_ok(sql("SELECT count(*) FROM _dlock_lease WHERE name LIKE 'new-%'"), '<', 15
 # Roles
 # ---------------------------------------------------------------------------
 
+# A superuser is the caller in maintenance, too, which runs functions of others: no token lets it end a lease.
+$token = sql("SELECT dlock_acquire('index', 'x', '1 h')");
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	is(sqlstate("SELECT app.dlock_release_token('index', $token)"), '42501', 'a superuser');
+}
+is(sql("SELECT dlock_release('index', 'x')"), 't', 'it is still held');
+
+# A renewal that waits for a release does not bring the lease back.
+{
+	my ($first, $second) = open_sessions($node, $db, 2, name => 'renewal');
+
+	foreach my $renew ("dlock_renew('race', 'x')", "dlock_acquire('race', 'x', '1 h', reentry => 'return') IS NOT NULL AND dlock_release('race', 'x')")
+	{
+		sql("SELECT dlock_acquire('race', 'x', '1 h')");
+		$first->query_safe("BEGIN; SELECT dlock_renew('race', 'x')");
+		$second->ask("SELECT $renew");
+		ok(wait_until(sub { sql("SELECT cardinality(pg_blocking_pids($second->{pid}))") > 0 }), 'it waits for a transaction');
+		advance('1 min');
+		$first->query_safe("SELECT dlock_release('race', 'x'); COMMIT");
+		my $answer = $second->answer;
+		is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'race'"), 0, "$renew: no lease that nobody can release");
+	}
+	$_->quit foreach $first, $second;
+}
+
 $token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
 {
 	local $ENV{PGUSER} = 'other';
