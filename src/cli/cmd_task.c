@@ -4,10 +4,8 @@
  *	  dlock task capture: take tasks from a queue.
  *
  * NOTES
- *	  A wait is made of short statements.  Calls that wait for tasks have no place
- *	  in a queue that a new statement would lose.  Between two of them the session is
- *	  free for what a pooler or the server wants to do with it, and a snapshot is held
- *	  no longer than one of them takes.
+ *	  A wait is made of short statements: a call that waits for tasks has no place in a
+ *	  queue to lose, and between two calls no snapshot is held and a pooler is free.
  *
  *	  A connection may break between a capture and its answer.  Nobody knows the
  *	  token then, so the task comes back when its ttl is over.

@@ -12,8 +12,7 @@
  *	  There are two ways to lose it, and they are told apart.  If the server says
  *	  that it is not ours any more, the command is stopped there and then; after a
  *	  release by force the lease's lock delay keeps others out meanwhile.  If the
- *	  server cannot be asked, the command goes on as long as the lease
- *	  surely lasts, and is stopped such that it is gone before the end.
+ *	  server cannot be asked, the command is stopped so that it is gone before the end.
  *
  *	  "Gone" means all of its process group.  When it is, a lease that was taken
  *	  away is released all the same: nothing was held, but the lock need not stay
@@ -72,7 +71,7 @@ typedef struct Hold
 								 * not */
 
 	bool		lost;			/* the server says so, or it has expired */
-	bool		not_kept;		/* it was not renewed before term_at */
+	bool		not_kept;		/* not renewed before term_at */
 	bool		stopping;
 	bool		killed;
 	CliTime		kill_at;
@@ -120,8 +119,8 @@ take_words(HoldCommand *command, const Options *options, char **words)
 }
 
 /*
- * See what is to be run from the arguments, and how the lease is to be kept; complete
- * the request for it.  Returns an exit code, after a message if it is not zero.
+ * Read from the arguments what to run and how to keep the lease; complete the request.
+ * Returns an exit code, after a message if it is not zero.
  */
 int
 hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments)
@@ -376,10 +375,7 @@ settle(Hold *hold, CliTime end)
 	return conn->state == CONN_IDLE;
 }
 
-/*
- * A connection that breaks is made anew: a server may just be taking over.  What was
- * asked before may have been done unheard, and then the lease is gone by that.
- */
+/* A connection that breaks is made anew.  What was asked before may have been done unheard. */
 static void
 release(Hold *hold)
 {
@@ -414,10 +410,9 @@ release(Hold *hold)
 }
 
 /*
- * Is all over that has to be waited for?  What was started in the background may go on
- * after an end that the command chose itself.  If a signal was the end, the rest of the
- * group may still be at work, or at cleaning up, and the lock is not for others before
- * that is over.
+ * Is all over that has to be waited for?  After an end that the command chose, what it has
+ * started in the background may go on.  After a signal the rest of the group may still be
+ * at work, and the lock is not for others before that is over.
  */
 static bool
 is_over(Hold *hold)
