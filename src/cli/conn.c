@@ -63,10 +63,8 @@
  * Where the extension is, or, without it, the plain edition in search_path; whether it
  * knows a setting; and what is set once.
  *
- * An idle connection must not be cut off between requests, and a transaction cannot
- * see to that.  A pooler has to tell each client another key to cancel with.  So if
- * the process that libpq has been told is the one that answers, the session is ours,
- * and the timeout is turned off.
+ * libpq's pid is that of the answering process only if no pooler is between.  Then the
+ * session is ours, and idle_session_timeout is turned off.
  */
 static const char set_up[] =
 "SELECT pg_catalog.quote_ident(n.nspname) || '.',"
@@ -80,9 +78,8 @@ static const char set_up[] =
 "(SELECT p.pronamespace FROM pg_catalog.pg_proc p WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc('dlock_acquire')::pg_catalog.oid))";
 
 /*
- * Requests have limits of their own, so the timeouts of a role or a database would
- * only do harm.  A backend that waits in a queue has to notice that its client is
- * gone; not every platform can check that.  Times are told in UTC.
+ * Requests have limits of their own, so timeouts of a role or a database would do harm.  A
+ * waiting backend has to notice that its client is gone, if its platform can.  Times: in UTC.
  */
 #define LOCALLY(name, value)	"pg_catalog.set_config('" name "', '" value "', true)"
 
@@ -504,10 +501,7 @@ conn_cancel(Conn *conn)
 	if (conn->state != CONN_BUSY || conn->canceller != 0)
 		return;
 
-	/*
-	 * Signals are this process's; the other one would write them into its
-	 * pipe, too.
-	 */
+	/* The other process must not take signals for this one. */
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, &before);
 	pid = fork();

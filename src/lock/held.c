@@ -545,7 +545,7 @@ dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target, bool *fou
 	*found = run_on_found(&step, db, &release.found, try_release);
 	if (*found)
 		dlock_flush_later(step.lsn, step.now);
-	if (!release.unconfirmed)
+	if (!*found || !release.unconfirmed)
 		return *found;
 	dlock_flush_look();
 	return dlock_flush_is_confirmed(release.level, release.lsn);

@@ -86,7 +86,8 @@ dlock_keep_make(DLockSpaceLease *request, DLockTime since, DLockTime until, DLoc
 
 /*
  * A place that its owner has asked for cannot be granted yet, and is kept until some time.
- * If that is earlier than before, the queue is called.  A listening process goes on listening.  The partition must be locked exclusively.
+ * If that is earlier than before, the queue is called.  A listening process goes on
+ * listening.  The partition must be locked exclusively.
  */
 void
 dlock_keep_stay(DLockSpaceLease *place, DLockTime until, DLockTime now)

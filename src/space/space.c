@@ -513,8 +513,8 @@ dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner)
 /*
  * The request in front of which a new one enters a queue; NULL if it goes to the
  * end.  Conversions come first, then requests that only watch, in any order, then all
- * others, so that a hand-off need not go through all of the queue.  The partition lock must be
- * held.
+ * others, so that a hand-off need not go through all of the queue.  The partition lock
+ * must be held.
  */
 DLockSpaceLease *
 dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
