@@ -6,45 +6,40 @@
 -- The plain edition's engine: that of engine.sql as far as tables can have it, for servers that load no
 -- library.  doc/reference/plain.md says what differs.
 --
--- A lock is a row of _dlock.lease, with slot 1, and as many more as it has had holders at a time.  A row
--- is free at "free_at", and held up to "expires_at"; between them the lock is closed.  Rows are changed in
--- place, and no index has a column that a grant changes: updates are HOT.
+-- A lock is a row of _dlock.lock, with all its leases.  Rows are changed in place, and no index has a column that
+-- a grant changes: updates are HOT.
 --
--- Exclusion: a grant changes a free row.  Where slot 1 is the only row, one UPDATE does all of it.  Elsewhere
--- the grant holds slot 1 locked, so nobody adds a row meanwhile, and each row that it takes for free, so no
--- renewal that is not committed yet can make it a held one.  A snapshot that is too old gives 40001: whoever
--- grants changes one of these rows, and slot 1 if it adds one.
+-- Exclusion: whatever happens to a lock changes its row, or locks it at least, before it looks at leases and places.
+-- So all of it comes one after the other; a snapshot that is too old gives 40001.  What is in vain locks nothing.
 --
 -- Order: kept places are rows.  Calls that wait hold the advisory locks of their names, which makes a queue;
 -- others do not go before them.
 --
--- Who holds several row locks has taken them in the order of (name, slot).  Advisory locks come first, in the
--- order of their keys.
---
--- Functions that every call passes through set no search_path, as that would cost as much as their UPDATE; so
--- they name the schema of everything.  What they call otherwise sets it, or runs with it: only declarations keep
--- the types that the first call in a session has found, so they name their schema wherever it is not set.
+-- Who locks several rows of locks does it in the order of names; the places of a lock come after its row.  Advisory locks come
+-- before, in the order of their keys.
 
 CREATE SEQUENCE _dlock.token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
 
-CREATE TABLE _dlock.lease (
-    name pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-    slot pg_catalog.int4 NOT NULL DEFAULT 1,
-    is_single pg_catalog.bool NOT NULL DEFAULT true,        -- of slot 1: there is no other
-    holds pg_catalog.int8 NOT NULL DEFAULT 0,               -- zero after a release
-    token pg_catalog.int8 NOT NULL DEFAULT 0,
-    granted_at pg_catalog.timestamptz,
-    expires_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',
-    free_at pg_catalog.timestamptz NOT NULL,
+CREATE TYPE _dlock.lease AS (
+    token pg_catalog.int8,
+    owner pg_catalog.text COLLATE pg_catalog."C",
     role pg_catalog.regrole,
-    permits pg_catalog.int4,
+    mode pg_catalog.text,
+    holds pg_catalog.int8,
+    granted_at pg_catalog.timestamptz,
+    expires_at pg_catalog.timestamptz,
+    free_at pg_catalog.timestamptz,                         -- up to then others are refused
     ttl pg_catalog.interval,
     lock_delay pg_catalog.interval,
     min_hold pg_catalog.interval,
-    mode pg_catalog.text,
-    owner pg_catalog.text COLLATE pg_catalog."C",
-    payload pg_catalog.jsonb,
-    PRIMARY KEY (name, slot))
+    payload pg_catalog.jsonb);
+
+CREATE TABLE _dlock.lock (
+    name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    leases _dlock.lease[] NOT NULL DEFAULT '{}',            -- the newest first, which stays when it has ended
+    permits pg_catalog.int4,
+    free_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',        -- not before the last one of the leases
+    places_until pg_catalog.timestamptz NOT NULL DEFAULT '-infinity')   -- not before the end of any place
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 -- Of a request, and kept places.
@@ -68,13 +63,14 @@ CREATE TABLE _dlock.place (
 CREATE TABLE _dlock.fence_mark (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     token pg_catalog.int8 NOT NULL,
-    is_live pg_catalog.bool NOT NULL,                       -- was the last one to raise or confirm it live?
     raised_at pg_catalog.timestamptz NOT NULL,
     raised_by pg_catalog.name NOT NULL)
     WITH (fillfactor = 50);
+-- Passes that are to be live at the commit, which removes them.
+CREATE TABLE _dlock.live_pass (resource pg_catalog.text COLLATE pg_catalog."C", token pg_catalog.int8);
 -- Of no row, and locked by whoever moves the sequence.
 CREATE TABLE _dlock.token_lock ();
-REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lease, _dlock.place, _dlock.fence_mark FROM PUBLIC;
+REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lock, _dlock.place, _dlock.fence_mark, _dlock.live_pass FROM PUBLIC;
 
 ----------------------------------------------------------------------------
 -- What is not interface
@@ -84,23 +80,27 @@ CREATE FUNCTION _dlock.clock() RETURNS pg_catalog.timestamptz LANGUAGE sql VOLAT
     RETURN pg_catalog.clock_timestamp();
 CREATE FUNCTION _dlock.max_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
     RETURN coalesce(nullif(pg_catalog.current_setting('dlock.max_ttl', true), ''), '1 day')::pg_catalog.interval;
-CREATE FUNCTION _dlock.bad_ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION _dlock.odd_ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    setting text := current_setting('dlock.default_ttl', true);
 BEGIN
-    IF ttl <= '0' THEN
+    IF ttl IS NULL THEN
+        RETURN least(greatest(CASE WHEN setting ~ '^\d+$' THEN setting::int8 * interval '1 ms' ELSE setting::interval END, '1 ms'), _dlock.max_ttl());
+    ELSIF ttl <= '0' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'ttl must be greater than zero', HINT = 'To end a lease, use dlock_release().';
     END IF;
     RAISE invalid_parameter_value USING MESSAGE = 'ttl is longer than "dlock.max_ttl"',
         DETAIL = format('The limit is %s seconds.', extract(epoch FROM _dlock.max_ttl())::int8), HINT = 'Pass a shorter ttl, and renew the lease while it is needed.';
 END $$;
 CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN ttl IS NULL THEN coalesce(nullif(pg_catalog.current_setting('dlock.default_ttl', true), ''), '30 s')::pg_catalog.interval
-                WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END;
+    RETURN CASE WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl
+                WHEN ttl IS NULL AND coalesce(pg_catalog.current_setting('dlock.default_ttl', true), '') = '' THEN interval '30 s' ELSE _dlock.odd_ttl(ttl) END;
 CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN true;
-CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN (SELECT to_hex(floor(extract(epoch FROM a.backend_start))::int8) || '.' || to_hex(a.pid) FROM pg_stat_get_activity(pg_backend_pid()) a);
-END $$;
+-- The default owner, which ends with the session.
+CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text LANGUAGE sql VOLATILE PARALLEL UNSAFE
+    RETURN coalesce(nullif(pg_catalog.current_setting('dlock.session', true), ''), pg_catalog.set_config('dlock.session',
+        pg_catalog.to_hex((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8) || '.' || pg_catalog.to_hex(pg_catalog.pg_backend_pid()), false));
 -- For functions that run as the owner of the tables: the role that has logged in, or that SET ROLE has set.
 CREATE FUNCTION _dlock.caller() RETURNS pg_catalog.regrole LANGUAGE sql STABLE PARALLEL RESTRICTED
     RETURN pg_catalog.quote_ident(CASE pg_catalog.current_setting('role') WHEN 'none' THEN session_user ELSE pg_catalog.current_setting('role') END)::pg_catalog.regrole;
@@ -140,8 +140,8 @@ CREATE FUNCTION _dlock.signal_wait(queue_id pg_catalog.int4, seen pg_catalog.int
     RETURN pg_catalog.pg_sleep(least(greatest(pg_catalog.date_part('epoch', until - pg_catalog.clock_timestamp()), 0.01), 0.2));
 
 CREATE VIEW _dlock.held_lock AS
-    SELECT l.name, l.owner, l.role, l.token, l.expires_at > c.now AS is_held, l.granted_at, l.expires_at, l.ttl, l.payload
-      FROM _dlock.lease l, LATERAL (SELECT _dlock.clock() AS now OFFSET 0) c WHERE l.free_at > c.now;
+    SELECT k.name, l.owner, l.role, l.token, l.expires_at > c.now AS is_held, l.granted_at, l.expires_at, l.ttl, l.payload
+      FROM _dlock.lock k, LATERAL (SELECT _dlock.clock() AS now OFFSET 0) c, LATERAL pg_catalog.unnest(k.leases) l WHERE k.free_at > c.now AND l.free_at > c.now;
 GRANT SELECT ON _dlock.held_lock TO PUBLIC;
 CREATE FUNCTION _dlock.names_held(names pg_catalog.text[]) RETURNS SETOF _dlock.held_lock LANGUAGE sql VOLATILE STRICT PARALLEL RESTRICTED
 BEGIN ATOMIC
@@ -152,32 +152,19 @@ BEGIN ATOMIC
     SELECT h.* FROM _dlock.held_lock h WHERE h.owner = $1 ORDER BY h.name;
 END;
 
+-- What is done to leases counts from the commit on, and others wait until then.
+CREATE FUNCTION _dlock.is_late() RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN pg_catalog.statement_timestamp() - pg_catalog.transaction_timestamp() > '5 s';
+CREATE FUNCTION _dlock.warn_late() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    RAISE WARNING USING ERRCODE = '25001', MESSAGE = format('call in a transaction that began %s s before', extract(epoch FROM statement_timestamp() - transaction_timestamp())::int8),
+        DETAIL = 'Until it ends, others wait for its locks, and do not see what it does to leases.', HINT = 'Acquire, renew and release leases in transactions of their own.';
+END $$;
 CREATE FUNCTION _dlock.refuse(what pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RAISE feature_not_supported USING MESSAGE = pg_catalog.format('%s needs the extension dlock', what),
         DETAIL = 'This is the plain edition, which keeps leases in a table.', HINT = 'The extension can be created beside it, on a server that loads its library.';
 END $$;
-
--- At the commit a grant or renewal begins to count.  It should not be older than others wait for it, and must not have ended before.
-CREATE FUNCTION _dlock.at_commit() RETURNS pg_catalog.trigger LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER AS $$
-DECLARE
-    now pg_catalog.timestamptz := _dlock.clock();
-    age pg_catalog.interval := now OPERATOR(pg_catalog.-) (new.expires_at OPERATOR(pg_catalog.-) new.ttl);
-BEGIN
-    IF age OPERATOR(pg_catalog.<) '5 s' THEN
-        RETURN NULL;
-    ELSIF NOT EXISTS (SELECT FROM _dlock.lease l WHERE ROW(l.name, l.slot, l.token, l.expires_at) OPERATOR(pg_catalog.=) ROW(new.name, new.slot, new.token, new.expires_at)) THEN
-        RETURN NULL;                                        -- released since, or renewed
-    ELSIF now OPERATOR(pg_catalog.>=) new.expires_at THEN
-        RAISE EXCEPTION USING ERRCODE = 'LK002', MESSAGE = pg_catalog.format('lease on lock "%s" with token %s has ended before its transaction', new.name, new.token),
-            DETAIL = 'A grant or a renewal counts from the commit on.', HINT = 'Acquire and renew leases in transactions of their own.';
-    END IF;
-    RAISE WARNING USING ERRCODE = '25001', MESSAGE = pg_catalog.format('lease on lock "%s" is committed %s s after its grant or renewal', new.name, pg_catalog.date_part('epoch', age)::pg_catalog.int8),
-        DETAIL = 'Until now others waited, and did not see it.', HINT = 'Acquire and renew leases in transactions of their own.';
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER at_commit AFTER UPDATE OF ttl ON _dlock.lease DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (old.expires_at OPERATOR(pg_catalog.<>) new.expires_at) EXECUTE FUNCTION _dlock.at_commit();
 
 ----------------------------------------------------------------------------
 -- Requests
@@ -196,100 +183,145 @@ CREATE FUNCTION _dlock.is_usual(name pg_catalog.text, owner pg_catalog.text, wai
     RETURN pg_catalog.octet_length(name) BETWEEN 1 AND 255 AND pg_catalog.octet_length(owner) BETWEEN 1 AND 255 AND wait = '0' AND mode = 'exclusive'
        AND permits IS NULL AND reentry IN ('deny', 'count', 'return') AND bind = 'none' AND lock_delay = '0' AND min_hold = '0' AND payload IS NULL AND keep = '0';
 
--- Make a free row a lease.  "is_sure": the caller has found out that nothing is in the way; else this is the only row of a lock that nobody waits for, or nothing happens.
-CREATE FUNCTION _dlock.hold(r _dlock.place, slot pg_catalog.int4, is_sure pg_catalog.bool) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+-- Add a lease to "others", which are NULL in the usual case: if there are no others, nor places, and nobody waits; else nothing happens.
+CREATE FUNCTION _dlock.hold(r _dlock.place, others _dlock.lease[]) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
     now pg_catalog.timestamptz := _dlock.clock();
     got pg_catalog.int8;
 BEGIN
-    UPDATE _dlock.lease x
-       SET holds = 1, token = _dlock.next_token(x.token), granted_at = now, expires_at = now OPERATOR(pg_catalog.+) r.ttl,
-           free_at = now OPERATOR(pg_catalog.+) r.ttl OPERATOR(pg_catalog.+) r.lock_delay, role = r.role, permits = r.permits, ttl = r.ttl,
-           lock_delay = r.lock_delay, min_hold = r.min_hold, mode = r.mode, owner = r.owner, payload = r.payload
-     WHERE x.name OPERATOR(pg_catalog.=) r.name AND x.slot OPERATOR(pg_catalog.=) slot AND x.free_at OPERATOR(pg_catalog.<=) now
-       AND (is_sure OR x.is_single AND NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name OPERATOR(pg_catalog.=) x.name)
-                        AND (r.since IS NOT NULL OR _dlock.is_first(x.name)))
-    RETURNING x.token INTO got;
+    UPDATE _dlock.lock x
+       SET leases = ROW(_dlock.next_token((x.leases[1]).token), r.owner, r.role, r.mode, 1, now, now + r.ttl, now + r.ttl + r.lock_delay, r.ttl, r.lock_delay, r.min_hold, r.payload)::_dlock.lease || others,
+           permits = r.permits, free_at = greatest(x.free_at, now + r.ttl + r.lock_delay)
+     WHERE x.name = r.name AND (others IS NOT NULL OR x.free_at <= now AND x.places_until <= now AND (r.since IS NOT NULL OR _dlock.is_first(x.name)))
+    RETURNING (x.leases[1]).token INTO got;
+    IF got IS NOT NULL AND _dlock.clock() > now + interval '0.1 s' THEN
+        PERFORM _dlock.begin_now(r.name);
+    END IF;
     RETURN got;
 END $$;
+-- An UPDATE that has waited for a transaction that was rolled back then does what it had made up before.
+CREATE FUNCTION _dlock.begin_now(name pg_catalog.text) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    k _dlock.lock;
+BEGIN
+    SELECT * INTO k FROM _dlock.lock x WHERE x.name = name;
+    k.leases[1].granted_at := _dlock.clock();
+    k.leases[1].expires_at := k.leases[1].granted_at + k.leases[1].ttl;
+    k.leases[1].free_at := k.leases[1].expires_at + k.leases[1].lock_delay;
+    UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, k.leases[1].free_at) WHERE x.name = name;
+END $$;
 
--- Names that are no longer used go: each new one looks at some block of the table.
+-- Nothing of a lock is in the way of a request.
+CREATE FUNCTION _dlock.is_open(k _dlock.lock, r _dlock.place, now pg_catalog.timestamptz) RETURNS pg_catalog.bool LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    l _dlock.lease;
+    free pg_catalog.int4 := r.permits;
+BEGIN
+    FOREACH l IN ARRAY k.leases LOOP
+        IF l.free_at > now THEN
+            free := free - 1;
+            IF free <= 0 OR k.permits IS DISTINCT FROM r.permits OR l.owner = r.owner AND l.role = r.role OR free IS NULL AND 'exclusive' IN (l.mode, r.mode) THEN
+                RETURN false;
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN k.places_until <= now
+        OR NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = k.name AND p.until > now AND p.id < coalesce(r.id, p.id + 1) AND NOT (r.mode = 'shared' AND p.mode = 'shared'));
+END $$;
+
+-- Names that are no longer used go: of some block of the table.
 CREATE FUNCTION _dlock.sweep() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
-    block pg_catalog.int8 := floor(random() * pg_relation_size('_dlock.lease') / current_setting('block_size')::int8);
-    l _dlock.lease;
+    block pg_catalog.int8 := floor(random() * pg_relation_size('_dlock.lock') / current_setting('block_size')::int8);
+    k _dlock.lock;
 BEGIN
     -- Row by row: for one DELETE the planner has scanned the whole table.
-    FOR l IN SELECT * FROM _dlock.lease x WHERE x.ctid >= format('(%s,0)', block)::tid AND x.ctid < format('(%s,0)', block + 1)::tid
-               AND x.free_at < _dlock.clock() - interval '1 h' AND current_setting('transaction_isolation') = 'read committed' FOR UPDATE SKIP LOCKED LOOP
-        DELETE FROM _dlock.lease x WHERE x.name = l.name AND x.slot = l.slot AND (l.slot > 1 OR NOT EXISTS (SELECT FROM _dlock.lease o WHERE o.name = l.name AND o.slot > 1));
+    FOR k IN SELECT * FROM _dlock.lock x WHERE x.ctid >= format('(%s,0)', block)::tid AND x.ctid < format('(%s,0)', block + 1)::tid
+               AND greatest(x.free_at, x.places_until) < _dlock.clock() - interval '1 h' AND current_setting('transaction_isolation') = 'read committed' FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM _dlock.place p WHERE p.name = k.name;
+        DELETE FROM _dlock.lock x WHERE x.name = k.name;
     END LOOP;
 END $$;
 
 -- Grant a lease, or enter one again; NULL if it is refused.  Then the request has a place, if it is to keep one.
-CREATE FUNCTION _dlock.grant(r _dlock.place, keep pg_catalog.interval) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION _dlock.grant(r _dlock.place, keep pg_catalog.interval) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+#variable_conflict use_variable
 DECLARE
-    now timestamptz := _dlock.clock();
-    is_locked bool := false;
-    got int8;
-    l record;
+    is_locked pg_catalog.bool := false;
+    now pg_catalog.timestamptz;
+    k _dlock.lock;
+    p _dlock.place;
+    l _dlock.lease;
+    own pg_catalog.int4;
+    taken pg_catalog.int8 := r.id;                          -- the place that is to be taken, if it is there
+    got pg_catalog.int8;
+    is_open pg_catalog.bool;
 BEGIN
-    SELECT p.id, coalesce(p.since, r.since) INTO r.id, r.since
-      FROM (VALUES (1)) one LEFT JOIN _dlock.place p ON p.name = r.name AND p.owner = r.owner AND p.role = r.role AND p.until > now;
-    WHILE got IS NULL LOOP
-        SELECT count(*) FILTER (WHERE is_busy) AS holders, bool_and(x.mode = 'shared') FILTER (WHERE is_busy) AS all_shared,
-               max(x.permits) FILTER (WHERE is_busy) AS permits, bool_or(is_own) AS is_own, max(x.token) FILTER (WHERE is_own AND x.expires_at > now) AS held,
-               max(x.mode) FILTER (WHERE is_own) AS held_mode, min(x.slot) FILTER (WHERE NOT is_busy) AS free, max(x.slot) AS slots
-          INTO l FROM _dlock.lease x, LATERAL (SELECT x.free_at > now AS is_busy, x.free_at > now AND x.owner = r.owner AND x.role = r.role AS is_own) b
-         WHERE x.name = r.name;
-        IF l.holders > 0 AND l.permits IS DISTINCT FROM r.permits THEN
-            RAISE invalid_parameter_value USING MESSAGE = format('lock "%s" has %s permits, not %s', r.name, coalesce(l.permits::text, 'no'), coalesce(r.permits::text, 'none')),
-                DETAIL = 'The first request sets the number, which stays as long as the lock is held.', HINT = 'Ask for it in the same way, or wait until it is free.';
-        ELSIF l.held IS NOT NULL AND r.reentry <> 'deny' THEN
-            IF l.held_mode NOT IN (r.mode, 'exclusive') THEN
-                RAISE object_not_in_prerequisite_state USING MESSAGE = format('lease on lock "%s" does not cover the mode "%s"', r.name, r.mode),
-                    HINT = 'Release the lease, and acquire the lock in the stronger mode.';
-            END IF;
-            now := _dlock.clock();
-            UPDATE _dlock.lease x
-               SET holds = x.holds + (r.reentry = 'count')::int4, ttl = CASE WHEN now + r.ttl > x.expires_at THEN r.ttl ELSE x.ttl END,
-                   expires_at = greatest(x.expires_at, now + r.ttl), free_at = greatest(x.expires_at, now + r.ttl) + x.lock_delay,
-                   payload = CASE WHEN r.reentry = 'return' THEN coalesce(r.payload, x.payload) ELSE x.payload END
-             WHERE x.name = r.name AND x.token = l.held AND x.expires_at > _dlock.clock() AND x.holds > 0 RETURNING x.token INTO got;
-        ELSIF l.is_own OR l.holders > 0 AND NOT (r.mode = 'shared' AND l.all_shared OR coalesce(l.holders < r.permits, false))
-            OR EXISTS (SELECT FROM _dlock.place p WHERE p.name = r.name AND p.until > now AND p.id < coalesce(r.id, p.id + 1) AND NOT (r.mode = 'shared' AND p.mode = 'shared'))
-            OR r.since IS NULL AND NOT _dlock.is_first(r.name) THEN
-            EXIT;
-        ELSIF is_locked THEN
-            IF l.free IS NULL THEN
-                INSERT INTO _dlock.lease (name, slot, free_at) VALUES (r.name, l.slots + 1, now);
-                UPDATE _dlock.lease x SET is_single = false WHERE x.name = r.name AND x.slot = 1;
-            END IF;
-            got := _dlock.hold(r, coalesce(l.free, l.slots + 1), true);
-        ELSE
-            -- Slot 1 first: then nobody adds another.  From here on "now" is the time at which these were free.
-            IF l.slots IS NULL THEN
-                PERFORM _dlock.sweep();
-                INSERT INTO _dlock.lease (name, free_at) VALUES (r.name, now) ON CONFLICT ON CONSTRAINT _dlock_lease_pkey DO NOTHING;
-            END IF;
-            PERFORM FROM _dlock.lease x WHERE x.name = r.name AND x.slot = 1 FOR UPDATE;
-            is_locked := FOUND;
-            now := _dlock.clock();
-            PERFORM FROM _dlock.lease x WHERE x.name = r.name AND x.free_at <= now ORDER BY x.slot FOR UPDATE;
+    LOOP
+        SELECT * INTO k FROM _dlock.lock x WHERE x.name = r.name;
+        EXIT WHEN FOUND;
+        INSERT INTO _dlock.lock (name) VALUES (r.name) ON CONFLICT DO NOTHING;
+        got := _dlock.hold(r, NULL);
+        IF got IS NOT NULL THEN
+            RETURN got;
         END IF;
     END LOOP;
-    DELETE FROM _dlock.place p WHERE p.name = r.name AND (p.id = r.id OR p.until <= now);
+    LOOP
+        now := _dlock.clock();
+        SELECT * INTO p FROM _dlock.place x WHERE x.name = r.name AND x.owner = r.owner AND x.role = r.role AND x.until > now;
+        IF p.id IS DISTINCT FROM coalesce(taken, p.id) THEN
+            RETURN NULL;
+        END IF;
+        r.id := p.id;
+        own := (SELECT x.ordinality FROM unnest(k.leases) WITH ORDINALITY x WHERE x.expires_at > now AND x.holds > 0 AND x.owner = r.owner AND x.role = r.role);
+        l := k.leases[own];
+        IF k.free_at > now AND k.permits IS DISTINCT FROM r.permits AND EXISTS (SELECT FROM unnest(k.leases) x WHERE x.free_at > now) THEN
+            RAISE invalid_parameter_value USING MESSAGE = format('lock "%s" has %s permits, not %s', r.name, coalesce(k.permits::text, 'no'), coalesce(r.permits::text, 'none')),
+                DETAIL = 'The first request sets the number, which stays as long as the lock is held.', HINT = 'Ask for it in the same way, or wait until it is free.';
+        END IF;
+        IF own IS NULL OR r.reentry = 'deny' THEN
+            own := NULL;
+            is_open := _dlock.is_open(k, r, now) AND (r.since IS NOT NULL OR r.id IS NOT NULL OR _dlock.is_first(r.name));
+        ELSIF l.mode NOT IN (r.mode, 'exclusive') THEN
+            RAISE object_not_in_prerequisite_state USING MESSAGE = format('lease on lock "%s" does not cover the mode "%s"', r.name, r.mode),
+                HINT = 'Release the lease, and acquire the lock in the stronger mode.';
+        END IF;
+        EXIT WHEN is_locked OR own IS NULL AND NOT is_open AND keep = '0' AND r.id IS NULL;
+        LOOP
+            SELECT * INTO k FROM _dlock.lock x WHERE x.name = r.name FOR UPDATE;
+            EXIT WHEN FOUND;
+            INSERT INTO _dlock.lock (name) VALUES (r.name) ON CONFLICT DO NOTHING;
+        END LOOP;
+        is_locked := true;
+    END LOOP;
+    IF NOT is_locked THEN
+        RETURN NULL;
+    ELSIF own IS NOT NULL THEN
+        l.holds := l.holds + (r.reentry = 'count')::int4;
+        l.ttl := CASE WHEN now + r.ttl > l.expires_at THEN r.ttl ELSE l.ttl END;
+        l.expires_at := greatest(l.expires_at, now + r.ttl);
+        l.free_at := l.expires_at + l.lock_delay;
+        l.payload := CASE WHEN r.reentry = 'return' THEN coalesce(r.payload, l.payload) ELSE l.payload END;
+        k.leases[own] := l;
+        got := l.token;
+        UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, l.free_at) WHERE x.name = r.name;
+    ELSIF is_open THEN
+        got := _dlock.hold(r, ARRAY(SELECT x FROM unnest(k.leases) x WHERE x.free_at > now));
+    END IF;
+    DELETE FROM _dlock.place x WHERE x.name = r.name AND (x.id = p.id OR x.until <= now) AND k.places_until > '-infinity';
     IF got IS NULL AND keep > '0' THEN
-        r.id := coalesce(r.id, nextval('_dlock.token_seq'));
-        r.since := coalesce(r.since, now);
+        r.id := coalesce(p.id, nextval('_dlock.token_seq'));
+        r.since := coalesce(p.since, now);
         r.until := now + keep;
-        INSERT INTO _dlock.place VALUES (r.*) ON CONFLICT DO NOTHING;
+        INSERT INTO _dlock.place VALUES (r.*);
+        UPDATE _dlock.lock x SET places_until = greatest(x.places_until, r.until) WHERE x.name = r.name;
     END IF;
     RETURN got;
 END $$;
 
--- A try that was in vain is rolled back: an UPDATE that has waited for another transaction keeps its row locked, whether it changes it or not.
+-- If "all_or_none", what was in vain is rolled back: an UPDATE that has waited for another transaction keeps its row locked, whether it changes it or not.
 CREATE FUNCTION _dlock.try(names pg_catalog.text[], owners pg_catalog.text[], r _dlock.place, keep pg_catalog.interval, all_or_none pg_catalog.bool) RETURNS pg_catalog.int8[]
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
@@ -299,23 +331,36 @@ BEGIN
     FOR n IN SELECT x.name, coalesce(x.owner, r.owner) AS owner, x.i FROM unnest(names, owners) WITH ORDINALITY x (name, owner, i) ORDER BY x.name COLLATE "C", x.i LOOP
         r.name := n.name;
         r.owner := n.owner;
-        got[n.i] := coalesce(_dlock.hold(r, 1, false), _dlock.grant(r, keep));
+        got[n.i] := CASE WHEN r.id IS NULL THEN _dlock.hold(r, NULL) END;
+        got[n.i] := coalesce(got[n.i], _dlock.grant(r, keep));
         IF all_or_none AND got[n.i] IS NULL THEN
             RAISE SQLSTATE 'LK000';
         END IF;
     END LOOP;
     RETURN got;
-EXCEPTION WHEN SQLSTATE 'LK000' THEN
-    RETURN NULL;                                            -- and no row is locked
+EXCEPTION
+    WHEN SQLSTATE 'LK000' THEN
+        RETURN NULL;
+    WHEN lock_not_available THEN
+        IF r.since IS NULL THEN
+            RAISE;
+        END IF;
+        RETURN NULL;                                        -- who waits tries again, and locks none meanwhile
+END $$;
+-- End the places of the caller, if there are any.
+CREATE FUNCTION _dlock.give_up(names pg_catalog.text[], owner pg_catalog.text) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    PERFORM FROM _dlock.lock x JOIN _dlock.place p ON p.name = x.name WHERE x.name = ANY (names) AND p.owner = give_up.owner AND p.role = _dlock.caller() ORDER BY x.name FOR UPDATE OF x;
+    DELETE FROM _dlock.place p WHERE p.name = ANY (names) AND p.owner = give_up.owner AND p.role = _dlock.caller();
 END $$;
 
 CREATE FUNCTION _dlock.check_arrays(names pg_catalog.text[], count pg_catalog.int4) RETURNS pg_catalog.void LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF names IS NULL OR count IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'arrays must not be null';
-    ELSIF array_ndims(names) > 1 OR cardinality(names) <> count THEN
+    ELSIF array_ndims(names) > 1 OR cardinality(names) <> count OR count > 1000 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid array of lock names', DETAIL = format('It has %s names, for %s entries.', cardinality(names), count),
-            HINT = 'Pass one-dimensional arrays of the same length, with each name once if all are to be acquired.';
+            HINT = 'Pass one-dimensional arrays of the same length, of at most 1000 names, with each name once if all are to be acquired.';
     END IF;
 END $$;
 
@@ -331,6 +376,11 @@ BEGIN
     RETURN _dlock.clock() + coalesce(wait, '36500 days');
 END $$;
 
+-- For how long a call waits for another transaction: to its end at most.
+CREATE FUNCTION _dlock.limit_waits(until pg_catalog.timestamptz, longest pg_catalog.interval) RETURNS pg_catalog.text LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    RETURN set_config('lock_timeout', ceil(extract(epoch FROM least(greatest(until - _dlock.clock(), '1 ms'), longest)) * 1000)::text, true);
+END $$;
 CREATE FUNCTION _dlock.request(names pg_catalog.text[], owners pg_catalog.text[], r _dlock.place, wait pg_catalog.interval, bind pg_catalog.text, keep pg_catalog.interval, is_all pg_catalog.bool)
     RETURNS pg_catalog.int8[] LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
 DECLARE
@@ -338,8 +388,10 @@ DECLARE
     got int8[];
     nap float8 := 0.002;
 BEGIN
+    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
     r.role := _dlock.caller();
     r.since := NULL;
+    r.id := NULL;
     r.ttl := _dlock.ttl(r.ttl);
     r.owner := coalesce(r.owner, _dlock.session());
     PERFORM _dlock.check_arrays(names, CASE WHEN is_all THEN (SELECT greatest(1, count(DISTINCT x)) FROM unnest(names) x)::int4 ELSE cardinality(owners) END);
@@ -355,21 +407,28 @@ BEGIN
     ELSIF r.permits < 1 OR r.permits IS NOT NULL AND r.mode = 'shared' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'permits must be greater than zero, and the mode "exclusive"',
             DETAIL = format('The number given is %s, and the mode "%s".', r.permits, r.mode);
-    ELSIF pg_column_size(r.payload) > 1028 THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'payload is too long', DETAIL = format('It has %s bytes; the limit is 1024.', pg_column_size(r.payload) - 4);
+    ELSIF r.min_hold > r.ttl THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'parameter "min_hold" must not be longer than the ttl', HINT = 'Pass a longer ttl; a release can end the lease earlier.';
+    ELSIF pg_column_size(r.payload::text::jsonb) > 1028 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'payload is too long', DETAIL = format('It has %s bytes; the limit is 1024.', pg_column_size(r.payload::text::jsonb) - 4);
     END IF;
     r.mode := CASE WHEN r.permits IS NULL THEN r.mode ELSE 'permit' END;
 
     IF until IS NOT NULL THEN
-        IF r.reentry = 'deny' AND EXISTS (SELECT FROM _dlock.lease l WHERE l.name = ANY (names) AND l.owner = r.owner AND l.role = r.role AND l.expires_at > _dlock.clock()) THEN
+        IF r.reentry = 'deny' AND EXISTS (SELECT FROM _dlock.names_held(names) h WHERE h.owner = r.owner AND h.role = r.role AND h.is_held) THEN
             RAISE deadlock_detected USING MESSAGE = 'deadlock detected', DETAIL = format('Owner "%s" waits for a lock that it holds.', r.owner),
                 HINT = 'Let it enter its lease again with reentry => ''count'' or ''return''.';
         END IF;
         BEGIN
-            PERFORM set_config('lock_timeout', least(ceil(extract(epoch FROM greatest(until - _dlock.clock(), '1 ms')) * 1000), 2147483647)::text, true);
-            PERFORM pg_advisory_xact_lock(x.key) FROM (SELECT DISTINCT _dlock.key(x) AS key FROM unnest(names) x ORDER BY 1) x;
             r.since := _dlock.clock();
             LOOP
+                -- Not for one that is to enter its lease again, or has a place: these go before those that wait.
+                PERFORM _dlock.limit_waits(until, '1 d'), pg_advisory_xact_lock(x.key)
+                   FROM (SELECT _dlock.key(x) AS key FROM unnest(names) x
+                          WHERE NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = x AND p.owner = r.owner AND p.role = r.role AND p.until > _dlock.clock())
+                            AND NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[x]) h WHERE h.owner = r.owner AND h.role = r.role AND h.is_held)
+                          GROUP BY 1 ORDER BY 1) x;
+                PERFORM _dlock.limit_waits(until, '1 s');
                 got := _dlock.try(names, owners, r, '0', true);
                 IF got IS NOT NULL THEN
                     RETURN got;
@@ -377,31 +436,50 @@ BEGIN
                     RAISE lock_not_available;
                 END IF;
                 PERFORM pg_sleep(greatest(0.001, least(nap, extract(epoch FROM until - _dlock.clock()), extract(epoch FROM
-                    (SELECT min(l.free_at) FROM _dlock.lease l WHERE l.name = ANY (names) AND l.free_at > _dlock.clock()) - _dlock.clock()))));
+                    (SELECT min(x.free_at) FROM _dlock.lock x WHERE x.name = ANY (names) AND x.free_at > _dlock.clock()) - _dlock.clock()))));
                 nap := least(nap * 1.5, 0.05);
             END LOOP;
         EXCEPTION WHEN lock_not_available THEN
             IF keep = '0' THEN
-                DELETE FROM _dlock.place p WHERE p.name = ANY (names) AND p.owner = r.owner AND p.role = r.role;
+                PERFORM _dlock.give_up(names, r.owner);
                 RETURN NULL;
             END IF;
             r.since := NULL;
         END;
     END IF;
-    RETURN _dlock.try(names, owners, r, keep, is_all AND cardinality(names) > 1);
+    got := _dlock.try(names, owners, r, keep, is_all AND (keep = '0' OR cardinality(names) > 1));
+    PERFORM _dlock.sweep() FROM unnest(got) x WHERE random() < 0.1;         -- last, as it locks rows in no order
+    RETURN got;
 END $$;
 
 CREATE FUNCTION @extschema@.dlock_acquire(name pg_catalog.text, owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL, wait pg_catalog.interval DEFAULT '0',
     mode pg_catalog.text DEFAULT 'exclusive', permits pg_catalog.int4 DEFAULT NULL, reentry pg_catalog.text DEFAULT 'deny', bind pg_catalog.text DEFAULT 'none',
     lock_delay pg_catalog.interval DEFAULT '0', min_hold pg_catalog.interval DEFAULT '0', payload pg_catalog.jsonb DEFAULT NULL, keep pg_catalog.interval DEFAULT '0')
-    RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET lock_timeout = '5 s' AS $$
+    RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
+#variable_conflict use_variable
 DECLARE
-    r _dlock.place := ROW(NULL, name, NULL, NULL, _dlock.caller(), owner, _dlock.ttl(ttl), mode, permits, reentry, lock_delay, min_hold, payload);
+    now timestamptz := _dlock.clock();
+    me regrole := _dlock.caller();
+    term interval := _dlock.ttl(ttl);
+    got int8;
 BEGIN
-    IF _dlock.is_usual(name, owner, wait, mode, permits, reentry, bind, lock_delay, min_hold, payload, keep) THEN
-        RETURN coalesce(_dlock.hold(r, 1, false), _dlock.grant(r, keep));
+    IF _dlock.is_usual(name, owner, wait, mode, permits, reentry, bind, lock_delay, min_hold, payload, keep) AND NOT _dlock.is_late() THEN
+        UPDATE _dlock.lock x
+           SET leases = ARRAY[ROW(_dlock.next_token((x.leases[1]).token), owner, me, mode, 1, now, now + term, now + term, term, lock_delay, min_hold, NULL)::_dlock.lease],
+               permits = NULL, free_at = now + term
+         WHERE x.name = name AND x.free_at <= now AND x.places_until <= now AND _dlock.is_first(name)
+        RETURNING (x.leases[1]).token INTO got;
+        IF got IS NULL THEN
+            got := _dlock.grant(ROW(NULL, name, NULL, NULL, me, owner, term, mode, permits, reentry, lock_delay, min_hold, payload), keep);
+            IF got IS NOT NULL THEN
+                PERFORM _dlock.sweep();
+            END IF;
+        ELSIF _dlock.clock() > now + interval '0.1 s' THEN
+            PERFORM _dlock.begin_now(name);
+        END IF;
+        RETURN got;
     END IF;
-    RETURN (_dlock.request(ARRAY[name], NULL, r, wait, bind, keep, true))[1];
+    RETURN (_dlock.request(ARRAY[name], NULL, ROW(NULL, NULL, NULL, NULL, NULL, owner, ttl, mode, permits, reentry, lock_delay, min_hold, payload)::_dlock.place, wait, bind, keep, true))[1];
 END $$;
 CREATE FUNCTION @extschema@.dlock_acquire_all(names pg_catalog.text[], owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL,
     wait pg_catalog.interval DEFAULT '0', mode pg_catalog.text DEFAULT 'exclusive', reentry pg_catalog.text DEFAULT 'deny', bind pg_catalog.text DEFAULT 'none',
@@ -423,31 +501,32 @@ CREATE FUNCTION @extschema@.dlock_take(client pg_catalog.text, wait pg_catalog.i
 #variable_conflict use_column
 DECLARE
     until timestamptz := _dlock.wait_until(wait);
+    began timestamptz := _dlock.clock();
     me regrole := _dlock.caller();
     r _dlock.place;
-    found_any bool := until IS NULL;
-    found_now bool;
+    refused text;
     nap float8 := 0.002;
 BEGIN
     PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
-    until := least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me));
-    LOOP
-        found_now := false;
-        FOR r IN SELECT DISTINCT ON (p.name) * FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
-            token := (_dlock.try(ARRAY[r.name], NULL, r, '0', true))[1];
-            IF token IS NOT NULL THEN
-                name := r.name;
-                owner := r.owner;
-                found_now := true;
-                RETURN NEXT;
-            END IF;
-        END LOOP;
-        found_any := found_any OR found_now;
-        EXIT WHEN NOT found_now AND (found_any OR _dlock.clock() >= until);
-        PERFORM pg_sleep(nap) WHERE NOT found_now;
+    -- Look until one has its turn, and lock nothing meanwhile.
+    WHILE _dlock.clock() < least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > began)) AND until IS NOT NULL AND NOT EXISTS (SELECT FROM _dlock.place p JOIN _dlock.lock k ON k.name = p.name
+                                                  WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() AND _dlock.is_open(k, p, _dlock.clock())) LOOP
+        PERFORM pg_sleep(nap);
         nap := least(nap * 1.5, 0.05);
     END LOOP;
-    UPDATE _dlock.place p SET until = _dlock.clock() + keep WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock();
+    FOR r IN SELECT * FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
+        token := NULL;
+        token := (_dlock.try(ARRAY[r.name], NULL, r, '0', true))[1] WHERE r.name IS DISTINCT FROM refused AND EXISTS (SELECT FROM _dlock.lock k WHERE k.name = r.name AND _dlock.is_open(k, r, _dlock.clock()));
+        IF token IS NOT NULL THEN
+            name := r.name;
+            owner := r.owner;
+            RETURN NEXT;
+        ELSE
+            UPDATE _dlock.lock x SET places_until = greatest(x.places_until, _dlock.clock() + keep) WHERE x.name = r.name AND r.name IS DISTINCT FROM refused;
+            UPDATE _dlock.place p SET until = _dlock.clock() + keep WHERE p.name = r.name AND p.owner = r.owner AND p.role = me;
+            refused := r.name;                              -- its other places are behind this one
+        END IF;
+    END LOOP;
 END $$;
 
 ----------------------------------------------------------------------------
@@ -457,78 +536,79 @@ END $$;
 -- May a role change the leases of another one?  No superuser: one is the caller in maintenance, too, which runs functions of others.
 CREATE FUNCTION _dlock.is_member(me pg_catalog.regrole, role pg_catalog.regrole) RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
     RETURN pg_catalog.pg_has_role(me, role, 'USAGE') AND NOT (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.oid = me);
--- A lease is meant by its token, or by the caller's own owner.
-CREATE FUNCTION _dlock.is_meant(lease _dlock.lease, token pg_catalog.int8, owner pg_catalog.text, me pg_catalog.regrole) RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN token IS NULL THEN lease.owner = owner AND lease.role = me ELSE lease.token = token AND (lease.role = me OR _dlock.is_member(me, lease.role)) END;
--- What a release leaves of the holds.
-CREATE FUNCTION _dlock.holds_left(lease _dlock.lease, act pg_catalog.text, now pg_catalog.timestamptz) RETURNS pg_catalog.int8 LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN act = 'end' OR lease.expires_at <= now THEN 0 ELSE lease.holds - 1 END;
--- Until when it is renewed: never for less, unless it gets another ttl.
-CREATE FUNCTION _dlock.renewed_to(lease _dlock.lease, ttl pg_catalog.interval, now pg_catalog.timestamptz) RETURNS pg_catalog.timestamptz LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN ttl IS NULL THEN greatest(lease.expires_at, now + lease.ttl) ELSE now + ttl END;
-
--- "renew" a lease, "release" it, or "end" all its holds.  False if there is none that the caller may change, or, if the caller asks for this one alone, an error.
+-- "renew" a lease, "release" it, or "end" all its holds: that with a token, or the caller's own of an owner.  False if there is none that the caller may change, or,
+-- if the caller asks for this one alone, an error.
 CREATE FUNCTION _dlock.change(name pg_catalog.text, token pg_catalog.int8, owner pg_catalog.text, act pg_catalog.text, ttl pg_catalog.interval, is_alone pg_catalog.bool) RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET lock_timeout = '5 s' AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
 #variable_conflict use_variable
 DECLARE
-    me pg_catalog.regrole := _dlock.caller();
-    now pg_catalog.timestamptz := _dlock.clock();
-    done pg_catalog.bool;
+    now timestamptz := _dlock.clock();
+    me regrole := _dlock.caller();
+    leases _dlock.lease[];
+    l _dlock.lease;
+    is_live bool;
 BEGIN
-    IF act OPERATOR(pg_catalog.=) 'renew' THEN
-        UPDATE _dlock.lease x
-           SET ttl = coalesce(ttl, x.ttl), expires_at = _dlock.renewed_to(x, ttl, now), free_at = _dlock.renewed_to(x, ttl, now) OPERATOR(pg_catalog.+) x.lock_delay
-         -- Not "now": who has waited for a release must not go by a time before it.
-         WHERE x.name OPERATOR(pg_catalog.=) name AND x.expires_at OPERATOR(pg_catalog.>) _dlock.clock() AND x.holds OPERATOR(pg_catalog.>) 0 AND _dlock.is_meant(x, token, owner, me);
-        done := FOUND;
-    ELSE
-        -- What an unclean end has closed is opened; that is no release.
-        UPDATE _dlock.lease x
-           SET holds = _dlock.holds_left(x, act, now),
-               expires_at = CASE WHEN _dlock.holds_left(x, act, now) OPERATOR(pg_catalog.>) 0 THEN x.expires_at ELSE least(x.expires_at, now) END,
-               free_at = CASE WHEN _dlock.holds_left(x, act, now) OPERATOR(pg_catalog.>) 0 THEN x.free_at
-                              WHEN x.expires_at OPERATOR(pg_catalog.>) now THEN greatest(now, x.granted_at OPERATOR(pg_catalog.+) x.min_hold) ELSE now END
-         WHERE x.name OPERATOR(pg_catalog.=) name AND x.free_at OPERATOR(pg_catalog.>) now AND x.holds OPERATOR(pg_catalog.>) 0 AND _dlock.is_meant(x, token, owner, me)
-        RETURNING x.holds OPERATOR(pg_catalog.>) 0 OR x.expires_at OPERATOR(pg_catalog.=) now INTO done;
+    IF is_alone AND _dlock.is_late() THEN
+        PERFORM _dlock.warn_late();
     END IF;
-    RETURN coalesce(done OR is_alone AND _dlock.change_other(name, token, owner, act, ttl), false);
-END $$;
--- With bad arguments, with a lease of a role that the caller is a member of, or with nothing to change.
-CREATE FUNCTION _dlock.change_other(name pg_catalog.text, token pg_catalog.int8, owner pg_catalog.text, act pg_catalog.text, ttl pg_catalog.interval) RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-BEGIN
-    PERFORM _dlock.check_text(name, 'lock name', 255);
-    IF owner IS NOT NULL THEN
-        PERFORM _dlock.check_text(owner, 'lease owner', 255);
-        RETURN _dlock.change(name, x.token, NULL, act, ttl, false) FROM _dlock.lease x
-                WHERE x.name = name AND x.owner = owner AND x.free_at > _dlock.clock() AND x.role <> _dlock.caller() AND _dlock.is_member(_dlock.caller(), x.role) ORDER BY x.expires_at DESC LIMIT 1;
-    ELSIF _dlock.check_token(token) IN (SELECT x.token FROM _dlock.lease x WHERE x.name = name AND x.free_at > _dlock.clock() AND x.role <> _dlock.caller() AND NOT _dlock.is_member(_dlock.caller(), x.role)) THEN
-        RAISE insufficient_privilege USING MESSAGE = format('permission denied for the lease on lock "%s" with token %s', name, token),
-            HINT = 'Only the role that acquired it and its members can renew or release it; a superuser can call dlock_force_release().';
+    -- In the usual case the lease is the only one, and ends.
+    IF act <> 'renew' THEN
+        UPDATE _dlock.lock x SET leases[1].holds = 0, leases[1].expires_at = now, leases[1].free_at = '-infinity', free_at = '-infinity'
+         WHERE x.name = name AND cardinality(x.leases) = 1 AND (x.leases[1]).expires_at > now AND (x.leases[1]).holds = 1 AND (x.leases[1]).min_hold = '0'
+           AND (x.leases[1]).role = me AND CASE WHEN token IS NULL THEN (x.leases[1]).owner = owner ELSE (x.leases[1]).token = token END;
+        IF FOUND THEN
+            RETURN true;
+        END IF;
+    END IF;
+    SELECT x.leases INTO leases FROM _dlock.lock x
+     WHERE x.name = name AND (x.free_at > now AND EXISTS (SELECT FROM unnest(x.leases) y WHERE y.token = token OR y.owner = owner AND y.role = me)
+                              OR current_setting('transaction_isolation') <> 'read committed') FOR UPDATE;
+    now := _dlock.clock();                                  -- who has waited for a release must not go by a time before it
+    FOR i IN 1 .. coalesce(cardinality(leases), 0) LOOP
+        l := leases[i];
+        is_live := l.expires_at > now;
+        IF l.holds = 0 OR l.free_at <= now OR NOT is_live AND act = 'renew'
+            OR (CASE WHEN token IS NULL THEN l.owner <> owner OR l.role <> me ELSE l.token <> token OR l.role <> me AND NOT _dlock.is_member(me, l.role) END) THEN
+            CONTINUE;
+        ELSIF act = 'renew' THEN
+            l.expires_at := CASE WHEN ttl IS NULL THEN greatest(l.expires_at, now + l.ttl) ELSE now + ttl END;
+            l.ttl := coalesce(ttl, l.ttl);
+            l.free_at := l.expires_at + l.lock_delay;
+        ELSIF act = 'release' AND is_live AND l.holds > 1 THEN
+            l.holds := l.holds - 1;
+        ELSE
+            -- What an unclean end has closed is opened; that is no release.
+            l.holds := 0;
+            l.free_at := CASE WHEN is_live AND l.min_hold > '0' THEN l.granted_at + l.min_hold ELSE '-infinity' END;
+            l.expires_at := least(l.expires_at, now);
+        END IF;
+        leases[i] := l;
+        UPDATE _dlock.lock x SET leases = leases, free_at = (SELECT max(y.free_at) FROM unnest(leases) y) WHERE x.name = name;
+        RETURN is_live;
+    END LOOP;
+    IF is_alone THEN
+        PERFORM _dlock.check_text(name, 'lock name', 255);
+        IF owner IS NOT NULL THEN
+            PERFORM _dlock.check_text(owner, 'lease owner', 255);
+            -- one of a role that the caller is a member of
+            RETURN coalesce((SELECT _dlock.change(name, h.token, NULL, act, ttl, false) FROM (
+                SELECT * FROM _dlock.names_held(ARRAY[name]) h WHERE h.owner = owner AND h.role <> me AND _dlock.is_member(me, h.role) ORDER BY h.expires_at DESC LIMIT 1) h), false);
+        ELSIF EXISTS (SELECT FROM _dlock.names_held(ARRAY[name]) h WHERE h.token = _dlock.check_token(token) AND h.role <> me AND NOT _dlock.is_member(me, h.role)) THEN
+            RAISE insufficient_privilege USING MESSAGE = format('permission denied for the lease on lock "%s" with token %s', name, token),
+                HINT = 'Only the role that acquired it and its members can renew or release it; a superuser can call dlock_force_release().';
+        END IF;
     END IF;
     RETURN false;
 END $$;
 
-CREATE FUNCTION @extschema@.dlock_renew(name pg_catalog.text, owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
+CREATE FUNCTION @extschema@.dlock_renew(name pg_catalog.text, owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.change(name, NULL, coalesce(owner, _dlock.session()), 'renew', CASE WHEN ttl IS NOT NULL THEN _dlock.ttl(ttl) END, true);
-END $$;
-CREATE FUNCTION @extschema@.dlock_renew_token(name pg_catalog.text, token pg_catalog.int8, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
+CREATE FUNCTION @extschema@.dlock_renew_token(name pg_catalog.text, token pg_catalog.int8, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.change(name, token, NULL, 'renew', CASE WHEN ttl IS NOT NULL THEN _dlock.ttl(ttl) END, true);
-END $$;
-CREATE FUNCTION @extschema@.dlock_release(name pg_catalog.text, owner pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.bool LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
+CREATE FUNCTION @extschema@.dlock_release(name pg_catalog.text, owner pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.bool LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.change(name, NULL, coalesce(owner, _dlock.session()), 'release', NULL, true);
-END $$;
-CREATE FUNCTION @extschema@.dlock_release_token(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
+CREATE FUNCTION @extschema@.dlock_release_token(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.change(name, token, NULL, 'release', NULL, true);
-END $$;
 
 -- Many, in the order of names, so that two calls do not wait for each other.
 CREATE FUNCTION _dlock.each(names pg_catalog.text[], tokens pg_catalog.int8[], act pg_catalog.text, ttl pg_catalog.interval) RETURNS pg_catalog.bool[]
@@ -537,6 +617,7 @@ DECLARE
     n record;
     done bool[] := '{}';
 BEGIN
+    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
     PERFORM _dlock.check_arrays(names, cardinality(tokens));
     PERFORM _dlock.check_text(x.name, 'lock name', 255), _dlock.check_token(x.token) FROM unnest(names, tokens) x (name, token);
     FOR n IN SELECT x.name, x.token, x.i FROM unnest(names, tokens) WITH ORDINALITY x (name, token, i) ORDER BY x.name COLLATE "C", x.i LOOP
@@ -550,13 +631,21 @@ CREATE FUNCTION @extschema@.dlock_release_each(names pg_catalog.text[], tokens p
     RETURN _dlock.each(names, tokens, 'release', NULL);
 -- All leases of an owner: the caller's own, or else those of roles that the caller is a member of.  With "end" its places go, too.
 CREATE FUNCTION _dlock.of_owner(owner pg_catalog.text, act pg_catalog.text, ttl pg_catalog.interval) RETURNS pg_catalog.int4
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
+#variable_conflict use_variable
+DECLARE
+    me regrole := _dlock.caller();
+    placed text[] := ARRAY(SELECT p.name FROM _dlock.place p WHERE act = 'end' AND _dlock.is_of(p.owner, owner) AND p.role = me);
+    names text[];
+    tokens int8[];
 BEGIN
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
-    DELETE FROM _dlock.place p WHERE act = 'end' AND _dlock.is_of(p.owner, of_owner.owner) AND p.role = _dlock.caller();
-    RETURN (SELECT cardinality(array_remove(_dlock.each(coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}'), act, ttl), false))
-              FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> _dlock.caller()) FROM _dlock.held_lock h
-                     WHERE _dlock.is_of(h.owner, of_owner.owner) AND h.is_held AND (h.role = _dlock.caller() OR _dlock.is_member(_dlock.caller(), h.role))) x WHERE x.rank = 1);
+    SELECT coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}') INTO names, tokens
+      FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> me) FROM _dlock.held_lock h
+             WHERE _dlock.is_of(h.owner, owner) AND h.is_held AND (h.role = me OR _dlock.is_member(me, h.role))) x WHERE x.rank = 1;
+    PERFORM FROM _dlock.lock x WHERE x.name = ANY (placed || names) AND placed <> '{}' ORDER BY x.name FOR UPDATE;
+    DELETE FROM _dlock.place p WHERE p.name = ANY (placed) AND _dlock.is_of(p.owner, owner) AND p.role = me;
+    RETURN cardinality(array_remove(_dlock.each(names, tokens, act, ttl), false));
 END $$;
 CREATE FUNCTION @extschema@.dlock_renew_all(owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.of_owner(coalesce(owner, _dlock.session()), 'renew', ttl);
@@ -565,17 +654,25 @@ CREATE FUNCTION @extschema@.dlock_release_all(owner pg_catalog.text DEFAULT NULL
 CREATE FUNCTION @extschema@.dlock_force_release(name pg_catalog.text, reason pg_catalog.text) RETURNS pg_catalog.int4
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
 DECLARE
+    k _dlock.lock;
     l _dlock.lease;
-    now timestamptz := _dlock.clock();
+    now timestamptz;
     done int4 := 0;
 BEGIN
     PERFORM _dlock.check_text(name, 'lock name', 255), _dlock.check_text(trim(reason), 'reason', 10000);
-    FOR l IN SELECT * FROM _dlock.lease x WHERE x.name = dlock_force_release.name AND x.free_at > now ORDER BY x.slot FOR UPDATE LOOP
-        UPDATE _dlock.lease x SET expires_at = least(x.expires_at, now), free_at = now + CASE WHEN x.expires_at > now THEN x.lock_delay ELSE '0' END WHERE x.name = l.name AND x.slot = l.slot;
+    SELECT * INTO k FROM _dlock.lock x WHERE x.name = dlock_force_release.name FOR UPDATE;
+    now := _dlock.clock();
+    FOR i IN 1 .. coalesce(cardinality(k.leases), 0) LOOP
+        l := k.leases[i];
+        CONTINUE WHEN l.free_at <= now;
+        l.free_at := CASE WHEN l.expires_at > now THEN now + l.lock_delay ELSE now END;
+        l.expires_at := least(l.expires_at, now);
+        k.leases[i] := l;
         RAISE LOG 'lease on lock "%" was released by force', name
             USING DETAIL = format('Owner "%s", role "%s", token %s; by role "%s": %s', l.owner, l.role, l.token, _dlock.caller(), reason);
         done := done + 1;
     END LOOP;
+    UPDATE _dlock.lock x SET leases = k.leases, free_at = (SELECT max(y.free_at) FROM unnest(k.leases) y) WHERE x.name = dlock_force_release.name AND done > 0;
     RETURN done;
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
@@ -604,10 +701,10 @@ CREATE FUNCTION @extschema@.dlock_convert(name pg_catalog.text, token pg_catalog
 ----------------------------------------------------------------------------
 
 CREATE VIEW @extschema@.dlock_leases AS
-    SELECT l.name, l.owner, l.token, l.mode, l.permits, l.holds, CASE WHEN l.expires_at OPERATOR(pg_catalog.>) c.now THEN 'held' ELSE 'closed' END AS state,
+    SELECT k.name, l.owner, l.token, l.mode, k.permits, l.holds, CASE WHEN l.expires_at OPERATOR(pg_catalog.>) c.now THEN 'held' ELSE 'closed' END AS state,
            'none'::pg_catalog.text AS bind, NULL::pg_catalog.int4 AS pid, l.role, l.granted_at, l.expires_at,
            greatest(l.expires_at OPERATOR(pg_catalog.-) c.now, '0') AS remaining, l.ttl, l.payload
-      FROM _dlock.lease l, LATERAL (SELECT _dlock.clock() AS now OFFSET 0) c WHERE l.free_at OPERATOR(pg_catalog.>) c.now;
+      FROM _dlock.lock k, LATERAL (SELECT _dlock.clock() AS now OFFSET 0) c, LATERAL pg_catalog.unnest(k.leases) l WHERE k.free_at OPERATOR(pg_catalog.>) c.now AND l.free_at OPERATOR(pg_catalog.>) c.now;
 GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
 CREATE FUNCTION @extschema@.dlock_lease(name pg_catalog.text) RETURNS SETOF @extschema@.dlock_leases
     LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
@@ -640,14 +737,13 @@ END $$;
 CREATE VIEW @extschema@.dlock_waiters AS
     SELECT w.name, w.owner, w.mode, w.permits, w.request, pg_catalog.row_number() OVER (PARTITION BY w.name ORDER BY w.request DESC, w.since)::pg_catalog.int4 AS "position",
            w.since, _dlock.clock() OPERATOR(pg_catalog.-) w.since AS waited, w.pid, w.role,
-           ARRAY(SELECT l.owner FROM _dlock.lease l WHERE l.name OPERATOR(pg_catalog.=) w.name AND l.free_at OPERATOR(pg_catalog.>) _dlock.clock()) AS blocked_by, w.kept_until
+           ARRAY(SELECT h.owner FROM _dlock.held_lock h WHERE h.name OPERATOR(pg_catalog.=) w.name) AS blocked_by, w.kept_until
       FROM (SELECT p.name, p.owner, p.mode, p.permits, 'place' AS request, p.since, NULL::pg_catalog.int4 AS pid, p.role, p.until AS kept_until
               FROM _dlock.place p WHERE p.until OPERATOR(pg_catalog.>) _dlock.clock()
             UNION ALL
             SELECT l.name, NULL, NULL, NULL, 'call', a.query_start, k.pid, a.usesysid::pg_catalog.regrole, NULL
               FROM pg_catalog.pg_locks k
-              JOIN _dlock.lease l ON l.slot OPERATOR(pg_catalog.=) 1
-               AND (k.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) k.objid::pg_catalog.int8 OPERATOR(pg_catalog.=) _dlock.key(l.name)
+              JOIN _dlock.lock l ON (k.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) k.objid::pg_catalog.int8 OPERATOR(pg_catalog.=) _dlock.key(l.name)
               LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) k.pid
              WHERE k.locktype OPERATOR(pg_catalog.=) 'advisory' AND k.objsubid OPERATOR(pg_catalog.=) 1 AND k.mode OPERATOR(pg_catalog.=) 'ExclusiveLock'
                AND k.database OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())) w;
@@ -661,7 +757,7 @@ CREATE VIEW @extschema@.dlock_fences AS SELECT m.resource, m.token, m.raised_at,
 GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 
 -- The row of the mark is locked up to the end of the transaction: shared by those whose token is the mark, and by
--- whoever raises it for itself.  A pass that is live changes the row in any case, and is checked again at the commit.
+-- whoever raises it for itself.  A pass that is live is checked again at the commit.
 CREATE FUNCTION _dlock.pass(resource pg_catalog.text, token pg_catalog.int8, live pg_catalog.bool) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
@@ -676,36 +772,41 @@ BEGIN
             END IF;
             PERFORM _dlock.next_token(token);               -- it is of another database: those to come are above it
         END IF;
-        INSERT INTO _dlock.fence_mark AS m VALUES (resource, token, live, _dlock.clock(), _dlock.caller()::text) ON CONFLICT ON CONSTRAINT _dlock_fence_mark_pkey
-            DO UPDATE SET token = token, is_live = live, raised_at = excluded.raised_at, raised_by = excluded.raised_by WHERE m.token < token;
-    ELSIF live THEN
-        UPDATE _dlock.fence_mark m SET is_live = true WHERE m.resource = resource AND m.token = token;
+        INSERT INTO _dlock.fence_mark AS m VALUES (resource, token, _dlock.clock(), _dlock.caller()::text) ON CONFLICT ON CONSTRAINT _dlock_fence_mark_pkey
+            DO UPDATE SET token = token, raised_at = excluded.raised_at, raised_by = excluded.raised_by WHERE m.token < token;
     END IF;
     SELECT m.token INTO mark FROM _dlock.fence_mark m WHERE m.resource = resource FOR SHARE;
     IF token < mark THEN
         RAISE EXCEPTION USING ERRCODE = 'LK001', MESSAGE = format('fencing token %s for resource "%s" is stale', token, resource),
             DETAIL = format('The resource has been fenced with token %s since.', mark), HINT = 'Stop the work, and acquire the lock again.';
+    ELSIF live THEN
+        PERFORM _dlock.check_live(resource, token);
+        INSERT INTO _dlock.live_pass SELECT resource, token WHERE NOT EXISTS (SELECT FROM _dlock.live_pass p WHERE p.resource = resource AND p.token = token);
     END IF;
-    PERFORM _dlock.check_live(resource, token) WHERE live;
 END $$;
 CREATE FUNCTION _dlock.check_live(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM _dlock.lease l WHERE l.name = check_live.name AND l.token = check_live.token AND l.expires_at > _dlock.clock()) THEN
+    IF NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[name]) h WHERE h.token = check_live.token AND h.is_held) THEN
         RAISE EXCEPTION USING ERRCODE = 'LK002', MESSAGE = format('lease on lock "%s" with token %s is not held', name, token),
             DETAIL = 'It has expired, has been released, or was never granted.', HINT = 'Stop the work under this lease, and acquire the lock again.';
     END IF;
 END $$;
-CREATE FUNCTION _dlock.mark_at_commit() RETURNS pg_catalog.trigger LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Only the last one of a resource has to be live.
+CREATE FUNCTION _dlock.live_at_commit() RETURNS pg_catalog.trigger LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
 BEGIN
+    DELETE FROM _dlock.live_pass p WHERE p.resource = new.resource AND p.token = new.token;
+    PERFORM FROM _dlock.lock x WHERE x.name = new.resource FOR SHARE;       -- fails if it has changed since an old snapshot
     PERFORM _dlock.check_live(new.resource, new.token) WHERE EXISTS (SELECT FROM _dlock.fence_mark m WHERE m.resource = new.resource AND m.token = new.token);
     RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE ON _dlock.fence_mark DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (new.is_live)
-    EXECUTE FUNCTION _dlock.mark_at_commit();
+CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON _dlock.live_pass DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION _dlock.live_at_commit();
 
 CREATE FUNCTION @extschema@.dlock_fence(resource pg_catalog.text, token pg_catalog.int8, live pg_catalog.bool DEFAULT false) RETURNS pg_catalog.void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF live IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'parameter "live" must not be null';
+    END IF;
     PERFORM _dlock.pass(resource, token, live), set_config('dlock.tokens', concat_ws(',', format('"%s"=%s', replace(resource, '"', '""'), token),
         nullif(current_setting('dlock.tokens', true), '')), true);
 END $$;
@@ -731,7 +832,9 @@ DECLARE
     by_column text;
     live bool := false;
     word text;
+    value text;
     resource text;
+    resources text[];
     presented int8;
 BEGIN
     FOREACH word IN ARRAY coalesce(TG_ARGV, '{}') LOOP
@@ -739,6 +842,8 @@ BEGIN
              WHEN word LIKE 'resource=%' THEN prefix := substr(word, 10);
              WHEN word IN ('mode=live', 'mode=fence') THEN live := word = 'mode=live';
              WHEN word LIKE 'token_column=%' OR word LIKE 'tokens=%' THEN PERFORM _dlock.refuse(format('a guard with "%s"', word));
+             WHEN word LIKE '%=%' THEN
+                 RAISE invalid_object_definition USING MESSAGE = format('trigger "%s" cannot guard table "%s"', TG_NAME, TG_TABLE_NAME), DETAIL = format('It has the unknown option "%s".', word);
              ELSE prefix := word;
         END CASE;
     END LOOP;
@@ -746,9 +851,27 @@ BEGIN
         RAISE trigger_protocol_violated USING MESSAGE = format('trigger "%s" on table "%s" is no valid guard', TG_NAME, TG_TABLE_NAME),
             DETAIL = 'It is not BEFORE, names no resource, or names a column but is not FOR EACH ROW.';
     END IF;
-    FOR resource IN SELECT DISTINCT prefix || coalesce(CASE WHEN by_column IS NULL THEN '' ELSE r ->> by_column END, '')
-                      FROM unnest(ARRAY[CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(old) END, CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(new) END, CASE WHEN TG_LEVEL = 'STATEMENT' THEN '{}'::jsonb END]) r
-                     WHERE r IS NOT NULL AND r <> 'null' ORDER BY 1 LOOP
+    IF by_column IS NULL THEN
+        resources := ARRAY[prefix];
+    ELSIF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped) THEN
+        RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', by_column, TG_TABLE_NAME);
+    ELSE
+        -- By the output function of its type: a cast could be of anybody, and would run as the owner of this function.
+        word := format('SELECT CASE WHEN ($1).%1$I IS NOT NULL THEN format(''%%s'', ($1).%1$I) END', by_column);
+        IF TG_OP <> 'INSERT' THEN
+            EXECUTE word INTO value USING old;
+            resources := ARRAY[prefix || value];
+        END IF;
+        IF TG_OP <> 'DELETE' THEN
+            EXECUTE word INTO value USING new;
+            IF value IS NULL THEN
+                RAISE null_value_not_allowed USING MESSAGE = format('column "%s" of a row of table "%s" must not be null', by_column, TG_TABLE_NAME),
+                    DETAIL = 'It names the resource that guards the row.', HINT = 'Declare the column NOT NULL.';
+            END IF;
+            resources := resources || (prefix || value);
+        END IF;
+    END IF;
+    FOR resource IN SELECT DISTINCT x FROM unnest(resources) x WHERE x IS NOT NULL ORDER BY 1 LOOP
         presented := _dlock.presented(resource);
         IF presented IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'LK003', MESSAGE = format('no fencing token presented for resource "%s"', resource),
@@ -762,6 +885,5 @@ END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
 
 -- What only functions that run as the owner of the tables call, and trigger functions, which would read what the table of a trigger has.
-REVOKE ALL ON FUNCTION _dlock.caller, _dlock.move_tokens, _dlock.next_token, _dlock.at_commit, _dlock.is_first, _dlock.is_usual, _dlock.hold, _dlock.sweep, _dlock.grant,
-    _dlock.try, _dlock.is_of, _dlock.is_meant, _dlock.holds_left, _dlock.renewed_to, _dlock.change_other, _dlock.pass, _dlock.check_live, _dlock.mark_at_commit,
-    _dlock.presented FROM PUBLIC;
+REVOKE ALL ON FUNCTION _dlock.caller, _dlock.move_tokens, _dlock.next_token, _dlock.is_first, _dlock.is_usual, _dlock.hold, _dlock.is_open, _dlock.sweep, _dlock.grant,
+    _dlock.try, _dlock.give_up, _dlock.begin_now, _dlock.limit_waits, _dlock.is_of, _dlock.pass, _dlock.check_live, _dlock.live_at_commit, _dlock.presented FROM PUBLIC;

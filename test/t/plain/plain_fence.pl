@@ -80,6 +80,7 @@ is(sqlstate(presenting('report', "INSERT INTO report VALUES ('x')")), '22023', '
 is(sqlstate(presenting('report=9007199254740990', "INSERT INTO report VALUES ('x')")), '22023', 'a token that was never granted');
 is(sql("SELECT dlock_fence('elsewhere', t + 1000), dlock_acquire('later', 'x', '1 h') > t + 1000 FROM dlock_acquire('earlier', 'x', '1 h') t"), '|t', 'one of another database; those to come are above it');
 is(sqlstate('TRUNCATE report'), 'LK003', 'TRUNCATE');
+is(sqlstate("SELECT dlock_fence('report', 1, NULL)"), '22004', 'neither live nor not');
 is(sql(presenting("\"report\" = $fourth , x=1", "INSERT INTO report VALUES ('quoted')")), '', 'a name in quotes, and others');
 is(sql(presenting("*=$fourth", "INSERT INTO report VALUES ('any')")), '', 'for all that are not named');
 is(sqlstate(presenting("*=$fourth,report=$first", "INSERT INTO report VALUES ('any')")), 'LK001', 'but one that is named counts');
@@ -96,6 +97,7 @@ my $b = sql("SELECT dlock_acquire('account b', 'x', '1 h')");
 is(sql(presenting("\"account a\"=$a", "UPDATE account SET n = n + 1 WHERE id = 'a'")), '', 'a row of its resource');
 is(sqlstate(presenting("\"account a\"=$a", 'UPDATE account SET n = n + 1')), 'LK003', 'not one of another');
 is(sqlstate(presenting("\"account a\"=$a", "UPDATE account SET id = 'b' WHERE id = 'a'")), 'LK003', 'nor from one to another');
+is(sqlstate(presenting("\"account a\"=$a", "UPDATE account SET id = NULL WHERE id = 'a'")), '22004', 'nor to none');
 is(sql(presenting("\"account a\"=$a, \"account b\"=$b", 'UPDATE account SET n = n + 1; DELETE FROM account WHERE n > 1')), '', 'both');
 is(sql('SELECT id, n FROM account'), 'b|1', 'as written');
 
@@ -105,9 +107,42 @@ $other->query_safe("BEGIN; SET LOCAL dlock.tokens = 'live=$live'; INSERT INTO li
 advance('2 h');
 like($other->ask('COMMIT')->result->{err}, qr/LK002: lease on lock "live" with token $live is not held/, 'one that ends before the commit');
 is(sqlstate(presenting("live=$live", "INSERT INTO live VALUES ('x')")), 'LK002', 'one that has ended');
+$live = sql("SELECT dlock_acquire('live', 'x', '1 h')");
+$other->query_safe("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL dlock.tokens = 'live=$live'; INSERT INTO live VALUES ('x')");
+is(sql("SELECT dlock_release('live', 'x')"), 't', 'one that is released meanwhile');
+like($other->query('COMMIT'), qr/40001/, 'an old snapshot does not hide it');
 is(sql('SELECT count(*) FROM live'), 1, 'only the live one has written');
 
-foreach my $case ([ '0A000', "'x', 'token_column=n'" ], [ '39P01', '' ])
+# Two transactions with one token pass it at the same time; each is looked at when it commits.
+$live = sql("SELECT dlock_acquire('both', 'x', '1 h')");
+sql("SELECT dlock_fence('both', $live)");
+$paused->query_safe("BEGIN; SELECT dlock_fence('both', $live)");
+$other->query_safe("BEGIN; SELECT dlock_fence('both', $live)");
+is($_->query("SELECT dlock_fence('both', $live, true)"), '', 'both are live') foreach $paused, $other;
+is($paused->query('COMMIT'), '', 'the first ends');
+advance('2 h');
+like($other->ask('COMMIT')->result->{err}, qr/LK002/, 'the second ends too late');
+is(sql('SELECT count(*) FROM _dlock_live_pass'), 0, 'nothing is left of them');
+
+# A cast to json is a function of its author: it does not run as the owner of the guard.
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	$node->safe_psql($db, 'GRANT TEMPORARY ON DATABASE postgres TO other');
+}
+sql('GRANT EXECUTE ON FUNCTION dlock_guard() TO other');
+{
+	local $ENV{PGUSER} = 'other';
+	is(sqlstate(<<'EOS'), 'LK003', 'a guard runs no cast');
+CREATE TYPE pg_temp.odd AS ENUM ('a');
+CREATE FUNCTION pg_temp.trap(pg_temp.odd) RETURNS json LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'runs as %', current_user; END $$;
+CREATE CAST (pg_temp.odd AS json) WITH FUNCTION pg_temp.trap(pg_temp.odd);
+CREATE TEMP TABLE trapped (c pg_temp.odd);
+CREATE TRIGGER guard BEFORE INSERT ON trapped FOR EACH ROW EXECUTE FUNCTION app.dlock_guard('resource_column=c');
+INSERT INTO trapped VALUES ('a');
+EOS
+}
+
+foreach my $case ([ '0A000', "'x', 'token_column=n'" ], [ '39P01', '' ], [ '42P17', "'mode=liv', 'x'" ], [ '42703', "'x', 'resource_column=m'" ])
 {
 	sql("CREATE TABLE odd (n int8); CREATE TRIGGER guard BEFORE INSERT ON odd FOR EACH ROW EXECUTE FUNCTION dlock_guard($case->[1])");
 	is(sqlstate(presenting('x=1', 'INSERT INTO odd VALUES (1)')), $case->[0], "dlock_guard($case->[1])");

@@ -26,6 +26,7 @@ isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fail
 # A lease, and its end
 # ---------------------------------------------------------------------------
 
+is(sql("SET dlock.default_ttl = 5000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:05\nt", 'a ttl without a unit is in milliseconds');
 my $token = sql("SELECT dlock_acquire('a', 'x', '1 h')");
 cmp_ok($token, '>', 0, 'granted');
 is(sql("SELECT dlock_acquire('a', 'y', '1 h')"), '', 'refused');
@@ -85,7 +86,7 @@ is(sql("SELECT dlock_release_all('z'), dlock_acquire('all', 'x', '1 h') > 0, dlo
 sql("SELECT dlock_acquire('all', 'x', '1 h', lock_delay => '1 h'), dlock_force_release('all', 'test')");
 is(sql("SELECT state FROM dlock_leases WHERE name = 'all'"), 'closed', 'a release by force is unclean');
 
-# The row of slot 1 is not swept while there are others.
+# A row is not swept while one of its leases lasts.
 sql("SELECT dlock_acquire('g', 'a', '1 h', mode => 'shared'), dlock_acquire('g', 'b', '1 day', mode => 'shared')");
 advance('3 h');
 is(sql("SELECT count(_dlock_sweep()) FROM generate_series(1, 100)"), 100, 'swept');
@@ -123,7 +124,7 @@ advance('1 day');
 sql("SELECT count(dlock_acquire('new-' || i, 'x', '1 h')) FROM generate_series(1, 2000) i");
 advance('1 day');
 sql("SELECT count(dlock_acquire('newer-' || i, 'x', '1 h')) FROM generate_series(1, 2000) i");
-cmp_ok(sql("SELECT count(*) FROM _dlock_lease WHERE name LIKE 'new-%'"), '<', 1500, 'names that are no longer used go');
+cmp_ok(sql("SELECT count(*) FROM _dlock_lock WHERE name LIKE 'new-%'"), '<', 1500, 'names that are no longer used go');
 
 # ---------------------------------------------------------------------------
 # Roles
@@ -165,10 +166,11 @@ $token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
 	is(sqlstate("SELECT dlock_force_release('role', 'x')"), '42501', 'a release by force is not for all');
 	is(sqlstate("SELECT dlock_bump_epoch('x')"), '42501', 'nor is moving tokens on');
 	is(sql("SELECT has_function_privilege('dlock_guard()', 'EXECUTE')"), 'f', 'nor a guard');
-	is(sqlstate('UPDATE _dlock_lease SET free_at = now()'), '42501', 'tables are not open to others');
+	is(sqlstate('UPDATE _dlock_lock SET free_at = now()'), '42501', 'tables are not open to others');
 	is(sqlstate("SELECT setval('_dlock_token_seq', 1)"), '42501', 'nor are tokens');
 	is(sqlstate("SELECT _dlock_token(9007199254740990)"), '55000', 'which no task can move on');
 	is(sql("SELECT dlock_acquire('roles', 'x', '1 h') > 0, role FROM dlock_leases WHERE name = 'role'"), 't|app', 'another role acquires and sees');
+	is(sql("SELECT dlock_acquire('own') > 0; SELECT dlock_renew('own'); SELECT dlock_release('own'), count(*) FROM dlock_leases WHERE name = 'own' AND owner <> ''"), "t\nt\nt|1", 'a session is an owner');
 }
 is(sql("SELECT dlock_release('roles', 'x')"), 'f', 'the owner of the schema is another owner');
 
@@ -186,7 +188,7 @@ CREATE FUNCTION pg_temp.trap(value pg_catalog.int8) RETURNS bool LANGUAGE plpgsq
 CREATE DOMAIN pg_temp.int8 AS pg_catalog.int8 CHECK (pg_temp.trap(VALUE));
 EOS
 	is(sqlstate("SELECT $_"), '42501', "not for all: $_") foreach qw(_dlock_sweep() _dlock_caller() _dlock_presented('x'));
-	is(sqlstate('CREATE TEMP TABLE t (ttl interval, expires_at timestamptz); CREATE TRIGGER t AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION _dlock_at_commit()'), '42501', 'nor in a trigger');
+	is(sqlstate('CREATE TEMP TABLE t (resource text, token int8); CREATE TRIGGER t AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION _dlock_live_at_commit()'), '42501', 'nor in a trigger');
 	is(sql("$trap; SELECT dlock_acquire('trap', 'x') > 0, dlock_release('trap', 'x')"), 't|t', 'a type of a session is not taken for that of the same name');
 }
 is(sql("SELECT dlock_force_release('roles', 'test'), dlock_force_release('roles', 'test')"), '1|0', 'released by force');
@@ -212,7 +214,10 @@ sql("SELECT dlock_acquire('role $_', 'y', '1 h') FROM generate_series(1, 2)") fo
 # Errors
 # ---------------------------------------------------------------------------
 
+sql("CREATE TABLE large AS SELECT to_jsonb(repeat('x', 60000)) AS payload");
 foreach my $case (
+	[ '22023', "dlock_acquire('e', 'x', payload => payload) FROM large" ], [ '22023', "dlock_acquire('e', 'x', '1 min', min_hold => '2 min')" ],
+	[ '22023', "dlock_acquire_each(array_agg('e' || i), array_agg('x'::text)) FROM generate_series(1, 1001) i" ],
 	[ '22004', "dlock_acquire(NULL)" ], [ '22023', "dlock_acquire('')" ], [ '22023', "dlock_acquire(repeat('x', 256))" ], [ '22023', "dlock_acquire('e', '')" ],
 	[ '22023', "dlock_acquire('e', 'x', '0')" ], [ '22023', "dlock_acquire('e', 'x', '2 days')" ], [ '22023', "dlock_acquire('e', 'x', wait => '-1 s')" ],
 	[ '22023', "dlock_acquire('e', mode => 'odd')" ], [ '22004', "dlock_acquire('e', mode => NULL)" ], [ '22023', "dlock_acquire('e', reentry => 'odd')" ],

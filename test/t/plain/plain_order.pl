@@ -66,6 +66,23 @@ like($s[1]->answer, qr/57014/, 'a wait is cancelled');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
 sql("SELECT dlock_force_release('q', 'test')");
 
+# Who holds the lock enters it again before those that wait, and who has a place takes its turn before them.
+sql("SELECT dlock_acquire('q', 'holder', '1 h'), dlock_acquire('q', 'placed', '1 h', keep => '1 h')");
+enqueue($s[0], "SELECT dlock_acquire('q', 's0', '1 h', wait => NULL)", 'q', 2);
+is(sql("SELECT dlock_acquire('q', 'holder', '1 h', wait => '1 min', reentry => 'return') > 0, dlock_release('q', 'holder')"), 't|t', 'a holder does not wait for those that wait for it');
+is(sql("SELECT dlock_acquire('q', 'placed', '1 h', wait => '1 min') > 0, dlock_release('q', 'placed')"), 't|t', 'a place goes before a call, also by a call that waits');
+isnt($s[0]->answer, '', 'then it is the turn of the call');
+sql("SELECT dlock_release('q', 's0')");
+
+# Who waits for several keeps nobody from what has come up already.
+sql("SELECT dlock_acquire(name, 'reader', '1 h', mode => 'shared') FROM unnest('{several 1, several 2}'::text[]) name");
+$s[0]->query_safe("BEGIN; SELECT dlock_renew('several 2', 'reader')");
+$s[1]->ask("SELECT dlock_acquire_all('{several 1, several 2}', 's1', '1 h', wait => '1 min', mode => 'shared')");
+ok(wait_until(sub { sql("SELECT cardinality(pg_blocking_pids($s[1]->{pid}))") > 0 }), 'a call that has one of two');
+is(sql("SELECT dlock_renew('several 1', 'reader')"), 't', 'a holder renews beside it');
+$s[0]->query_safe('COMMIT');
+like($s[1]->answer, qr/^\{\d+,\d+\}$/, 'it gets both');
+
 # A reader that waits behind a writer, and shares the lock afterwards.
 sql("SELECT dlock_acquire('rw', 'reader', '1 h', mode => 'shared')");
 enqueue($s[0], "SELECT dlock_acquire('rw', 'writer', '1 h', wait => NULL)", 'rw', 1);
@@ -115,8 +132,19 @@ is(sql("SELECT dlock_acquire('k', 'f#1', '1 h', keep => '1 h'), dlock_release_al
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'with all leases');
 is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h', wait => '10 ms')"), '|', 'so is one');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'by a call that has waited');
-is(sql("SELECT dlock_acquire('k', 'g', '1 h', keep => '10 ms')"), '', 'a place that ends soon');
-is(sql("SET statement_timeout = '1 min'; SELECT count(*) FROM dlock_take('g', '1 h', '1 h')"), 0, 'is not slept on for longer');
+sql("SELECT dlock_acquire('k2', 'holder', '1 h'), dlock_acquire('k2', 'h#1', '1 h', keep => '1 s')");
+advance('2 s');
+sql("SELECT dlock_acquire('k', 'h#2', '1 h', keep => '2 h')");
+$s[0]->ask("SELECT owner FROM dlock_take('h', '1 h', '1 h')");
+ok(wait_until(sub { sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $s[0]->{pid}") eq 'PgSleep' || $s[0]->answered }), 'one place has ended');
+is(sql("SELECT dlock_release('k', 'e')"), 't', 'the lock of another is released');
+is($s[0]->answer, 'h#2', 'which the client has waited for');
+sql("SELECT dlock_release_all('h'), dlock_acquire('k', 'e', '1 h')");
+sql("SELECT dlock_acquire('k', 'g', '1 h', keep => '1 min')");
+$s[0]->ask("SELECT count(*) FROM dlock_take('g', '1 h', '1 h')");
+ok(wait_until(sub { sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $s[0]->{pid}") eq 'PgSleep' }), 'a place that ends');
+advance('1 min');
+is($s[0]->answer, 0, 'is not slept on for longer');
 sql("SELECT dlock_release('k', 'e')");
 
 # ---------------------------------------------------------------------------
@@ -159,6 +187,27 @@ ok(is_blocked($s[1]), 'the last permit: waits');
 $s[0]->query_safe('COMMIT');
 is($s[1]->answer, '', 'the last permit: refused');
 
+# A place that is given up meanwhile is not taken.
+sql("SELECT dlock_acquire('given up', 'holder', '1 h'), dlock_acquire('given up', 'i', '1 h', keep => '1 h'), dlock_release('given up', 'holder')");
+$s[0]->query_safe("BEGIN; SELECT dlock_release_all('i')");
+$s[1]->ask("SELECT owner FROM dlock_take('i', '0', '1 h')");
+ok(is_blocked($s[1]), 'a place that is being given up: waits');
+$s[0]->query_safe('COMMIT');
+is($s[1]->answer, '', 'a place that is being given up: none');
+is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'given up'"), 0, 'nor is there a lease');
+
+# A lease begins when its row can be had, also if nothing of it has changed.
+foreach my $wait ('', ", wait => '1 min'")
+{
+	$s[0]->query_safe("BEGIN; SELECT dlock_acquire('begins', 'a', '1 h')");
+	$s[1]->ask("SELECT dlock_acquire('begins', 'b', '10 min'$wait)");
+	ok(is_blocked($s[1]), "beside a grant that is rolled back$wait: waits");
+	advance('1 h');
+	$s[0]->query_safe('ROLLBACK');
+	isnt($s[1]->answer, '', "beside a grant that is rolled back$wait: is granted");
+	is(sql("SELECT remaining > '9 min', dlock_release('begins', 'b') FROM dlock_leases WHERE name = 'begins'"), 't|t', "beside a grant that is rolled back$wait: for the whole ttl");
+}
+
 # What a transaction has acquired and released is free when it ends.
 sql("SELECT dlock_acquire('again', 'a', '1 h', mode => 'shared'), dlock_acquire('again', 'b', '1 h', mode => 'shared')");
 sql("SELECT dlock_release('again', 'a'), dlock_release('again', 'b')");
@@ -186,6 +235,24 @@ $node->poll_query_until($db, "SELECT count(*) = 1 FROM dlock_leases WHERE name =
 like($s[1]->query("SELECT dlock_acquire('old', 'x', '1 h')"), qr/40001/, 'an old snapshot does not hide a holder');
 $s[1]->query('ROLLBACK');
 
+sql("SELECT dlock_acquire('older', 'a', '1 h')");
+$s[1]->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM dlock_leases');
+sql("SELECT dlock_release('older', 'a'), dlock_acquire('older', 'b', '1 h')");
+like($s[1]->query("SELECT dlock_release('older', 'b')"), qr/40001/, 'nor what is released');
+$s[1]->query('ROLLBACK');
+
+# Nor does one hide a place, or that one is kept for longer.
+sql("SELECT dlock_acquire('old place', 'a', '1 h'), dlock_acquire('kept', 'a', '1 h'), dlock_acquire('kept', 'p', '1 h', keep => '10 s')");
+$s[1]->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM dlock_leases');
+$s[2]->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM dlock_leases');
+sql("SELECT dlock_acquire('old place', 'p', '1 h', keep => '10 h'), count(*) FROM dlock_take('p', '0', '10 h')");
+advance('2 h');
+like($s[1]->query("SELECT dlock_acquire('old place', 'x', '1 h')"), qr/40001/, 'an old snapshot does not hide a place');
+like($s[2]->query("SELECT dlock_acquire('kept', 'x', '1 h')"), qr/40001/, 'nor that one is kept for longer');
+$_->query('ROLLBACK') foreach @s[1, 2];
+is(sql("SELECT count(*) FROM dlock_take('p', '0', '10 h')"), 2, 'both are taken');
+sql("SELECT dlock_release_all('p')");
+
 # Many that want many: no two get one, and none is lost.
 my $script = PostgreSQL::Test::Utils::tempdir() . '/race.sql';
 append_to_file($script, <<'EOS');
@@ -208,22 +275,6 @@ sql("BEGIN; SELECT dlock_acquire('x4', 'a', '1 h'); ROLLBACK");
 is(sql("SELECT dlock_acquire('x4', 'b', '1 h') > 0"), 't', 'a rollback takes a grant back');
 is(sqlstate("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT dlock_acquire('x4', 'c', '1 h', wait => '1 s')"), '0A000', 'a wait that would see nothing is refused');
 
-$s[0]->query_safe("BEGIN; SELECT dlock_acquire('x5', 'a', '1 h')");
-advance('2 h');
-like($s[0]->query('COMMIT'), qr/LK002/, 'a lease that has ended before its commit');
-$s[0]->query_safe("BEGIN; SELECT dlock_acquire('x5', 'a', '1 h')");
-advance('6 s');
-like($s[0]->ask('COMMIT')->result->{err}, qr/WARNING:  25001: lease on lock "x5" is committed [6-9]\d* s after/, 'a lease that is committed late');
-$token = sql("SELECT token FROM dlock_leases WHERE name = 'x5'");
-$s[0]->query_safe("BEGIN; SELECT dlock_renew_token('x5', $token)");
-advance('6 s');
-like($s[0]->ask('COMMIT')->result->{err}, qr/WARNING:  25001/, 'a renewal that is committed late');
-$s[0]->query_safe("BEGIN; SELECT dlock_renew_token('x5', $token); SELECT dlock_release_token('x5', $token)");
-advance('2 h');
-is($s[0]->query('COMMIT'), '', 'nothing of a lease that is released');
-$s[0]->ask("SELECT dlock_acquire('x6', 'a', '1 h')\\; UPDATE test_ahead SET ahead = ahead + '6 s'");
-like($s[0]->result->{err}, qr/WARNING:  25001/, 'statements in one message are one transaction, too');
-
 # A transaction that has been refused and stays open keeps nobody from anything.
 $token = sql("SELECT dlock_acquire('open', 'a', '1 h')");
 $s[0]->query_safe("BEGIN; SELECT dlock_acquire('open', 'b', '1 h'); SELECT dlock_acquire('open', 'b', '1 h', wait => '10 ms')");
@@ -232,6 +283,8 @@ is(sql("SELECT dlock_acquire('open', 'c', '1 h') > 0"), 't', 'another one acquir
 $s[0]->query_safe('COMMIT');
 
 # One that has been granted and stays open holds up those that want the lock, and not for ever.
+my ($late) = open_sessions($node, $db, 1, name => 'late');
+$late->query_safe('BEGIN');
 $s[0]->query_safe("BEGIN; SELECT dlock_acquire('stuck', 'a', '1 h')");
 is($s[1]->query_safe("SELECT dlock_acquire('stuck', 'b', '1 h', wait => '50 ms')"), '', 'a wait ends beside an open transaction');
 sql("SELECT dlock_acquire('stuck too', 'a', '1 h')");
@@ -242,6 +295,11 @@ like($s[2]->answer, qr/55P03/, 'and so does a release');
 $s[3]->query_safe('ROLLBACK');
 $s[0]->query_safe('ROLLBACK');
 is(sql("SELECT dlock_acquire('stuck', 'b', '1 h') > 0"), 't', 'and gets the lock after it');
+
+# Calls in a transaction that began long ago, as those of five seconds before.
+like($late->ask("SELECT $_")->result->{err}, qr/^WARNING:  25001: call in a transaction that began [5-9]\d* s before$/m, "warned about: $_")
+  foreach "dlock_acquire('x5', 'a', '1 h')", "dlock_acquire('x6', 'a', wait => '1 s')", "dlock_renew('x5', 'a')", "dlock_release_each('{x5,x6}', '{1,2}')";
+$late->quit;
 
 # Nor does one that has moved tokens on hold up others that do.
 my $move = "SELECT dlock_bump_epoch('test', last_value + 1000000000) > 0 FROM _dlock_token_seq";
