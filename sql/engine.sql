@@ -427,17 +427,6 @@ GRANT SELECT ON @extschema@.dlock_guards TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_guards
     IS 'tables with guards, their partitions and child tables, with the guards that fire and the commands that no guard covers';
 
-CREATE FUNCTION @extschema@.dlock_fence_reset(
-    resource pg_catalog.text,
-    token pg_catalog.int8,
-    reason pg_catalog.text)
-    RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_fence_reset'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text)
-    IS 'set the mark of a resource, also to a lower token, or remove it (NULL); logs the reason; for the owner of the extension only';
-
 ----------------------------------------------------------------------------
 -- Looking
 ----------------------------------------------------------------------------

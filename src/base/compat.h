@@ -55,12 +55,6 @@ typedef Oid RelFileNumber;
 #define guc_free(pointer)			free(pointer)
 #endif
 
-/* 16 has one function for all kinds of objects; extensions are what is asked for. */
-#if PG_VERSION_NUM < 160000
-#define object_ownercheck(classid, objectid, roleid) \
-	pg_extension_ownercheck(objectid, roleid)
-#endif
-
 /* 16 made the answer of tuple_update an enum. */
 #if PG_VERSION_NUM < 160000
 typedef bool DLockUpdateIndexes;

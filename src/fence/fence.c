@@ -576,31 +576,3 @@ dlock_fence_presented(bool *ambiguous)
 	}
 	return *ambiguous ? DLOCK_TOKEN_NONE : only;
 }
-
-/*
- * Set the mark of a resource to a token, which may be lower, or remove it if the
- * token is DLOCK_TOKEN_NONE.  Waits until all other transactions that have passed
- * are over; this one has passed with the new mark then.  Returns the old mark.  Throws
- * 42501 unless the current user owns the extension, 22023 if the token is unknown.
- */
-DLockToken
-dlock_fence_reset(const DLockBytes *resource, DLockToken token)
-{
-	DLockFencePass *pass;
-	DLockToken	mark;
-
-	set_up();
-	if (!dlock_session_is_owner())
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("must be owner of extension \"dlock\" to reset a mark"),
-				 errdetail("With a lower mark, holders that were fenced off can write again."),
-				 errhint("Acquire a new lease: its token is above the mark.")));
-	dlock_fence_check_known(resource, NULL, token);
-	pass = find_pass(resource);
-	acquire(pass, ExclusiveLock, resource);
-	mark = dlock_mark_read(resource, &pass->tid);
-	dlock_mark_write(resource, token);
-	change(&pass->token, token);
-	return mark;
-}

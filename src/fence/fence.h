@@ -22,6 +22,5 @@ extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool 
 extern DLockToken dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, uint64 statement);
 extern void dlock_fence_note_row(DLockToken token);
 extern DLockToken dlock_fence_presented(bool *ambiguous);
-extern DLockToken dlock_fence_reset(const DLockBytes *resource, DLockToken token);
 
 #endif							/* DLOCK_FENCE_H */

@@ -199,8 +199,8 @@ dlock_mark_read(const DLockBytes *resource, ItemPointer tid)
 }
 
 /*
- * Set the mark of a resource, or with DLOCK_TOKEN_NONE remove it.  The fence lock must
- * be held exclusively; the table stays locked to the end of the transaction.
+ * Set the mark of a resource.  The fence lock must be held exclusively; the table stays
+ * locked to the end of the transaction.
  */
 void
 dlock_mark_write(const DLockBytes *resource, DLockToken token)
@@ -222,12 +222,10 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
 	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);
 	new = heap_form_tuple(RelationGetDescr(rel), values, nulls);
-	if (!HeapTupleIsValid(old) && token != DLOCK_TOKEN_NONE)
-		CatalogTupleInsert(rel, new);
-	else if (HeapTupleIsValid(old) && token != DLOCK_TOKEN_NONE)
+	if (HeapTupleIsValid(old))
 		CatalogTupleUpdate(rel, &old->t_self, new);
-	else if (HeapTupleIsValid(old))
-		CatalogTupleDelete(rel, &old->t_self);
+	else
+		CatalogTupleInsert(rel, new);
 	systable_endscan(scan);
 	table_close(rel, NoLock);
 

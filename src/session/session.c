@@ -50,14 +50,12 @@
 #include "access/xlog.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
-#include "utils/acl.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 
@@ -236,17 +234,6 @@ Relation
 dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode)
 {
 	return open_relation(which, lockmode, true);
-}
-
-/* May the current user do what only the owner of the extension may? */
-bool
-dlock_session_is_owner(void)
-{
-	Oid			extension = get_extension_oid("dlock", true);
-
-	if (!OidIsValid(extension))
-		dlock_error_no_extension();
-	return object_ownercheck(ExtensionRelationId, extension, GetUserId());
 }
 
 static void

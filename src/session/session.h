@@ -29,7 +29,6 @@ extern void dlock_session_open(DLockDatabase *db);
 extern bool dlock_session_try_open(DLockDatabase *db);
 extern bool dlock_session_is_internal(Oid relid);
 extern Relation dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode);
-extern bool dlock_session_is_owner(void);
 extern void dlock_session_attach(void);
 extern void dlock_session_purge(DLockDatabaseShared *shared);
 extern void dlock_session_close(DLockDatabase *db);

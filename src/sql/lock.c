@@ -50,7 +50,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_release_all);
 PG_FUNCTION_INFO_V1(dlock_sql_force_release);
 PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 PG_FUNCTION_INFO_V1(dlock_sql_fence);
-PG_FUNCTION_INFO_V1(dlock_sql_fence_reset);
 PG_FUNCTION_INFO_V1(dlock_sql_guard);
 
 /* ---- arguments ---- */
@@ -762,25 +761,6 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 	dlock_value_require_parameter(fcinfo, 2, "live");
 	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
-}
-
-/* dlock_fence_reset(resource, token, reason) -> what the mark was, or null */
-Datum
-dlock_sql_fence_reset(PG_FUNCTION_ARGS)
-{
-	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, &dlock_name_resource);
-	DLockToken	token = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_value_get_token(fcinfo, 1);
-	char	   *reason = dlock_value_get_reason(fcinfo, 2);
-	DLockToken	before;
-
-	dlock_session_check_writable("dlock_fence_reset");
-	before = dlock_fence_reset(&resource, token);
-	ereport(LOG,
-			(errmsg("transaction resets the mark of resource \"%.*s\" from %lld to %lld",
-					resource.len, resource.data, (long long) before, (long long) token),
-			 errdetail("Role \"%s\" requested it. Reason: %s",
-					   GetUserNameFromId(GetUserId(), false), reason)));
-	return token_or_null(fcinfo, before);
 }
 
 /* dlock_guard() -> trigger */

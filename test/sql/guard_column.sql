@@ -129,4 +129,4 @@ SELECT * FROM guard_column ORDER BY id;
 DROP TABLE guard_column CASCADE;
 DROP TABLE guard_column_key, guard_column_log;
 DROP FUNCTION guard_column_put, guard_column_write, guard_column_instead;
-SELECT dlock_fence_reset('guard-column', NULL, 'end of the test') AS mark;
+DELETE FROM _dlock.fence_mark WHERE resource = 'guard-column';

@@ -87,4 +87,4 @@ MERGE INTO guard_merge_part t USING (VALUES (1, 11), (2, 21), (3, 30)) v (id, to
 SELECT tableoid::regclass, * FROM guard_merge_part ORDER BY id;
 
 DROP TABLE guard_merge_row, guard_merge_res, guard_merge_part;
-SELECT dlock_fence_reset('guard-merge', NULL, 'end of the test') AS mark;
+DELETE FROM _dlock.fence_mark WHERE resource = 'guard-merge';

@@ -350,7 +350,6 @@ foreach my $sql (
 	"SET dlock.tokens = '*=100'; UPDATE tenants SET body = 1",
 	'UPDATE device SET token = 2',
 	"SELECT dlock_fence('ledger', 100)",
-	"SELECT dlock_fence_reset('ledger', 100, 'test')",
 	"LOAD 'dlock'; SET dlock.tokens = '*=100'; UPDATE ledger SET body = 1")
 {
 	my %error = sqlstate_is($node, $db, $sql, '55000', "not preloaded: $sql");

@@ -171,9 +171,7 @@ sqlstate_is($fresh, 'subscriber', "$replica; UPDATE ledger SET body = 's'", 'LK0
 $node->safe_psql('postgres', <<'EOC');
 CREATE ROLE boss SUPERUSER;
 CREATE ROLE keeper;
-CREATE ROLE deputy IN ROLE keeper;
 CREATE ROLE writer;
-CREATE ROLE granted;
 CREATE DATABASE roles;
 EOC
 $node->safe_psql('roles', <<"EOC");
@@ -184,8 +182,6 @@ $tables_sql
 REASSIGN OWNED BY boss TO keeper;
 REVOKE EXECUTE ON FUNCTION hidden.dlock_fence FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ledger, tenants, device TO writer;
-GRANT USAGE ON SCHEMA hidden TO granted;
-GRANT EXECUTE ON FUNCTION hidden.dlock_fence_reset TO granted;
 EOC
 is($node->safe_psql('roles', "SELECT extowner::regrole FROM pg_extension WHERE extname = 'dlock'"),
 	'keeper', 'the owner of the extension');
@@ -209,7 +205,6 @@ foreach my $case (
 	[ 'DELETE FROM ledger', 'LK003' ],
 	[ 'TRUNCATE ledger', 'LK003' ],
 	[ "SELECT hidden.dlock_fence('ledger', 11)", '42501' ],
-	[ "SELECT hidden.dlock_fence_reset('ledger', 1, 'mine')", '42501' ],
 	[ 'UPDATE _dlock.fence_mark SET token = 1', '42501' ],
 	[ 'DELETE FROM _dlock.fence_mark', '42501' ],
 	[ 'TRUNCATE _dlock.fence_mark', '42501' ],
@@ -219,41 +214,6 @@ foreach my $case (
 {
 	sqlstate_is($node, 'roles', as('writer', $case->[0]), $case->[1], "a role that may write the table alone: $case->[0]");
 }
-
-# Resets: by the owner, who may be a role's member, and by superusers.
-$node->safe_psql('roles', 'GRANT USAGE ON SCHEMA hidden TO PUBLIC; GRANT SELECT ON _dlock.fence_mark TO granted; GRANT EXECUTE ON FUNCTION hidden.dlock_fence_reset TO writer');
-foreach my $role ('writer', 'granted')
-{
-	my %error = sqlstate_is($node, 'roles', as($role, "SELECT hidden.dlock_fence_reset('ledger', 1, 'mine')"),
-		'42501', "$role, who may call it, does not own the extension");
-	like($error{message} // '', qr/must be owner/, "$role is told so");
-}
-sqlstate_is($node, 'roles', as('writer', "UPDATE _dlock.fence_mark SET token = 1"), '42501', 'nor may the table be written');
-my $mark = 10;
-foreach my $case ([ 'keeper', 9 ], [ 'deputy', 8 ], [ 'postgres', 7 ], [ 'boss', 'NULL' ])
-{
-	my ($role, $to) = @$case;
-	my $reason = "ticket 47-$role: written by a test\n2026-01-01 00:00:00 UTC [1] LOG:  faked";
-	my $offset = -s $node->logfile;
-	my $user = $role eq 'postgres' ? $node->safe_psql('roles', 'SELECT quote_ident(current_user)') : $role;
-
-	is($node->safe_psql('roles', as($user, "SELECT hidden.dlock_fence_reset('ledger', $to, '$reason')")),
-		$mark, "$role resets the mark, and is told what it was");
-	my $log = slurp_file($node->logfile, $offset);
-	my ($line, $detail) = $log =~ /LOG:  (transaction resets the mark of resource .*)\n.*DETAIL:  (.*)/;
-	my $number = $to eq 'NULL' ? 0 : $to;
-	like($line // '', qr/"ledger" from $mark to $number$/, "$role: the log says what was done");
-	like($detail // '', qr/"\Q$user\E".*ticket 47-$role: written by a test/, "$role: and who did it, and why");
-	unlike($log, qr/^2026-01-01 00:00:00 UTC \[1\] LOG:  faked/m, "$role: a line break in the reason starts no line");
-	$mark = $to;
-}
-is($node->safe_psql('roles', "SELECT count(*) FROM hidden.dlock_fences WHERE resource = 'ledger'"), 0, 'removed');
-
-# One that is rolled back is in the log all the same, and is none.
-my $offset = -s $node->logfile;
-$node->safe_psql('roles', "BEGIN; SELECT hidden.dlock_fence_reset('tenant/' || '$odd', 1, 'second thoughts'); ROLLBACK");
-like(slurp_file($node->logfile, $offset), qr/second thoughts/, 'a reset that is rolled back is told');
-is($node->safe_psql('roles', "SELECT token FROM hidden.dlock_fences WHERE resource = 'tenant/' || '$odd'"), 10, 'and is none');
 
 $fresh->stop;
 $node->stop;

@@ -69,8 +69,7 @@ foreach my $how ('paused', 'cut')
 	foreach my $call (
 		"dlock_fence('ledger', $early)",
 		"dlock_fence('ledger', $early, true)",
-		"dlock_fence('other', 1)",
-		"dlock_fence_reset('ledger', 1, 'test')")
+		"dlock_fence('other', 1)")
 	{
 		sqlstate_is($standby, $db, "SELECT $call", '25006', "$how, on the standby: $call");
 	}

@@ -155,7 +155,7 @@ foreach my $table ('note', 'device')
 		return like($s[2]->query_safe("$sql; INSERT INTO $table(body) VALUES ('') RETURNING token"), qr/^\s*$token$/, "$table: $test_name");
 	};
 
-	$ctl->query_safe("SELECT dlock_fence_reset('note', NULL, 'test')");
+	$ctl->query_safe("DELETE FROM _dlock.fence_mark WHERE resource = 'note'");
 	$presents->("BEGIN; " . $present->($tokens[0]), $tokens[0], 'the transaction');
 	$presents->("SAVEPOINT a; " . $present->($tokens[1]), $tokens[1], 'its subtransaction');
 	$presents->("SAVEPOINT b; " . $present->($tokens[2]) . 'RELEASE b', $tokens[2], 'one inside, which ends well');

@@ -265,17 +265,6 @@ outcome_is($a, 'BEGIN READ ONLY; ' . fence(12), '25006', 'a read-only transactio
 $a->query_safe('ROLLBACK');
 is(mark($control, $r), 11, 'nor has it');
 
-# A reset waits for those that have passed, and its rollback undoes it.
-fresh(10);
-$a->query_safe('BEGIN; ' . fence(10));
-waits_for($control, $b, "BEGIN; SELECT dlock_fence_reset('$r', 5, 'test')", [$a], 'a reset waits');
-$a->query_safe('COMMIT');
-came_to_is($b, 10, 'and is done after the end');
-waits_for($control, $a, fence(10), [$b], 'nobody passes meanwhile');
-$b->query_safe('ROLLBACK');
-came_to_is($a, '', 'a reset that was rolled back is none');
-is(mark($control, $r), 10, 'as the mark shows');
-
 # Deadlocks, of two fences, and of a fence and a row.
 fresh(10);
 my $first = $r;

@@ -73,7 +73,6 @@ like(as_role('holder', "SET lock_timeout = '50ms'; SELECT dlock_fence('ledger', 
 	qr/ERROR:  canceling statement due to lock timeout\n$context/, 'lock_timeout names the resource');
 like(as_role('stranger', "SET lock_timeout = '50ms'; SET dlock.tokens = 'ledger=2'; INSERT INTO ledger VALUES ('new')"),
 	$context, 'and so does a guard');
-like(as_role($node->safe_psql($db, 'SELECT current_user'), "SET lock_timeout = '50ms'; SELECT dlock_fence_reset('ledger', NULL, 'test')"), $context, 'and a reset');
 
 # The waiter is out of the queue, and its session goes on.
 my $waiter = DLockSession->new($node, $db, name => 'waiter');
