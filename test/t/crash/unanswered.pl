@@ -150,6 +150,19 @@ foreach my $case ([ 'return', 1 ], [ 'count', 1 ])
 	is_free("asked again with $reentry", 'again');
 }
 
+# A release of all ends all holds of a lease whose renewal has not been flushed, and leaves that of another role.
+$monitor->query_safe("CREATE ROLE other; SET ROLE other; SELECT dlock_acquire('of another', 'me', '10 min'); RESET ROLE");
+$next->query_safe("SELECT dlock_acquire('holds', 'me', '10 min', reentry => 'count') FROM generate_series(1, 3)");
+stop_at($monitor, $caller, 'flush');
+$caller->ask("SELECT dlock_renew('holds', 'me', '20 min')");
+is_at($monitor, 'flush');
+$next->query_safe("SELECT dlock_release_all('me')");
+is($next->query_safe("SELECT name, holds FROM dlock_leases WHERE owner = 'me'"), 'of another|1', 'all holds are released beside a renewal, and no lease of another role');
+$monitor->query_safe("SELECT dlock_release_all('me')");
+go($monitor, 'flush');
+$caller->answer;
+is_free('holds', 'holds');
+
 # By statement_timeout, which goes by the machine's clock and rings while the call stands.
 {
 	stop_at($monitor, $caller, 'flush');
