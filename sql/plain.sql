@@ -67,7 +67,8 @@ CREATE TABLE _dlock.fence_mark (
     raised_by pg_catalog.name NOT NULL)
     WITH (fillfactor = 50);
 -- Passes that are to be live at the commit, which removes them.
-CREATE TABLE _dlock.live_pass (resource pg_catalog.text COLLATE pg_catalog."C", token pg_catalog.int8);
+CREATE UNLOGGED TABLE _dlock.live_pass (resource pg_catalog.text COLLATE pg_catalog."C", token pg_catalog.int8);
+CREATE INDEX ON _dlock.live_pass (resource, token);
 -- Of no row, and locked by whoever moves the sequence.
 CREATE TABLE _dlock.token_lock ();
 REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lock, _dlock.place, _dlock.fence_mark, _dlock.live_pass FROM PUBLIC;
@@ -78,23 +79,25 @@ REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lock, _dlock.place, _d
 
 CREATE FUNCTION _dlock.clock() RETURNS pg_catalog.timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
     RETURN pg_catalog.clock_timestamp();
-CREATE FUNCTION _dlock.max_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN coalesce(nullif(pg_catalog.current_setting('dlock.max_ttl', true), ''), '1 day')::pg_catalog.interval;
-CREATE FUNCTION _dlock.odd_ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    setting text := current_setting('dlock.default_ttl', true);
+-- The text of a setting; as for the extension, milliseconds without a unit.
+CREATE FUNCTION _dlock.span(setting pg_catalog.text) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF ttl IS NULL THEN
-        RETURN least(greatest(CASE WHEN setting ~ '^\d+$' THEN setting::int8 * interval '1 ms' ELSE setting::interval END, '1 ms'), _dlock.max_ttl());
-    ELSIF ttl <= '0' THEN
+    RETURN CASE WHEN setting ~ '^[0-9]+$' THEN setting::int8 * interval '1 ms' ELSE greatest(setting::interval, '1 ms') END;
+END $$;
+CREATE FUNCTION _dlock.max_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN coalesce(pg_catalog.current_setting('dlock.max_ttl', true), '') = '' THEN interval '1 day' ELSE _dlock.span(pg_catalog.current_setting('dlock.max_ttl')) END;
+CREATE FUNCTION _dlock.default_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN least(CASE WHEN coalesce(pg_catalog.current_setting('dlock.default_ttl', true), '') = '' THEN interval '30 s' ELSE _dlock.span(pg_catalog.current_setting('dlock.default_ttl')) END, _dlock.max_ttl());
+CREATE FUNCTION _dlock.bad_ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF ttl <= '0' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'ttl must be greater than zero', HINT = 'To end a lease, use dlock_release().';
     END IF;
     RAISE invalid_parameter_value USING MESSAGE = 'ttl is longer than "dlock.max_ttl"',
         DETAIL = format('The limit is %s seconds.', extract(epoch FROM _dlock.max_ttl())::int8), HINT = 'Pass a shorter ttl, and renew the lease while it is needed.';
 END $$;
 CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl
-                WHEN ttl IS NULL AND coalesce(pg_catalog.current_setting('dlock.default_ttl', true), '') = '' THEN interval '30 s' ELSE _dlock.odd_ttl(ttl) END;
+    RETURN CASE WHEN ttl IS NULL THEN _dlock.default_ttl() WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END;
 CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN true;
 -- The default owner, which ends with the session.
@@ -160,6 +163,9 @@ BEGIN
     RAISE WARNING USING ERRCODE = '25001', MESSAGE = format('call in a transaction that began %s s before', extract(epoch FROM statement_timestamp() - transaction_timestamp())::int8),
         DETAIL = 'Until it ends, others wait for its locks, and do not see what it does to leases.', HINT = 'Acquire, renew and release leases in transactions of their own.';
 END $$;
+-- Is the call in a transaction of its own?
+CREATE FUNCTION _dlock.is_alone() RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN pg_catalog.statement_timestamp() = pg_catalog.transaction_timestamp();
 CREATE FUNCTION _dlock.refuse(what pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RAISE feature_not_supported USING MESSAGE = pg_catalog.format('%s needs the extension dlock', what),
@@ -206,11 +212,11 @@ CREATE FUNCTION _dlock.begin_now(name pg_catalog.text) RETURNS pg_catalog.void L
 DECLARE
     k _dlock.lock;
 BEGIN
-    SELECT * INTO k FROM _dlock.lock x WHERE x.name = name;
+    SELECT * INTO k FROM _dlock.lock x WHERE x.name = name COLLATE "C";
     k.leases[1].granted_at := _dlock.clock();
     k.leases[1].expires_at := k.leases[1].granted_at + k.leases[1].ttl;
     k.leases[1].free_at := k.leases[1].expires_at + k.leases[1].lock_delay;
-    UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, k.leases[1].free_at) WHERE x.name = name;
+    UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, k.leases[1].free_at) WHERE x.name = k.name;
 END $$;
 
 -- Nothing of a lock is in the way of a request.
@@ -231,7 +237,7 @@ BEGIN
         OR NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = k.name AND p.until > now AND p.id < coalesce(r.id, p.id + 1) AND NOT (r.mode = 'shared' AND p.mode = 'shared'));
 END $$;
 
--- Names that are no longer used go: of some block of the table.
+-- Names that are no longer used go, of some block of the table; but not in a transaction that may keep the rows locked.
 CREATE FUNCTION _dlock.sweep() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     block pg_catalog.int8 := floor(random() * pg_relation_size('_dlock.lock') / current_setting('block_size')::int8);
@@ -239,7 +245,7 @@ DECLARE
 BEGIN
     -- Row by row: for one DELETE the planner has scanned the whole table.
     FOR k IN SELECT * FROM _dlock.lock x WHERE x.ctid >= format('(%s,0)', block)::tid AND x.ctid < format('(%s,0)', block + 1)::tid
-               AND greatest(x.free_at, x.places_until) < _dlock.clock() - interval '1 h' AND current_setting('transaction_isolation') = 'read committed' FOR UPDATE SKIP LOCKED LOOP
+               AND greatest(x.free_at, x.places_until) < _dlock.clock() - interval '1 h' AND current_setting('transaction_isolation') = 'read committed' AND _dlock.is_alone() FOR UPDATE SKIP LOCKED LOOP
         DELETE FROM _dlock.place p WHERE p.name = k.name;
         DELETE FROM _dlock.lock x WHERE x.name = k.name;
     END LOOP;
@@ -288,7 +294,7 @@ BEGIN
             RAISE object_not_in_prerequisite_state USING MESSAGE = format('lease on lock "%s" does not cover the mode "%s"', r.name, r.mode),
                 HINT = 'Release the lease, and acquire the lock in the stronger mode.';
         END IF;
-        EXIT WHEN is_locked OR own IS NULL AND NOT is_open AND keep = '0' AND r.id IS NULL;
+        EXIT WHEN is_locked OR own IS NULL AND NOT is_open AND keep = '0' AND (r.id IS NULL OR r.since IS NOT NULL);
         LOOP
             SELECT * INTO k FROM _dlock.lock x WHERE x.name = r.name FOR UPDATE;
             EXIT WHEN FOUND;
@@ -420,14 +426,14 @@ BEGIN
                 HINT = 'Let it enter its lease again with reentry => ''count'' or ''return''.';
         END IF;
         BEGIN
+            -- Not for one that is to enter its lease again, or has a place: these go before those that wait.
+            PERFORM _dlock.limit_waits(until, '24 d'), pg_advisory_xact_lock(x.key)
+               FROM (SELECT _dlock.key(x) AS key FROM unnest(names) x
+                      WHERE NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = x AND p.owner = r.owner AND p.role = r.role AND p.until > _dlock.clock())
+                        AND NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[x]) h WHERE h.owner = r.owner AND h.role = r.role AND h.is_held)
+                      GROUP BY 1 ORDER BY 1) x;
             r.since := _dlock.clock();
             LOOP
-                -- Not for one that is to enter its lease again, or has a place: these go before those that wait.
-                PERFORM _dlock.limit_waits(until, '1 d'), pg_advisory_xact_lock(x.key)
-                   FROM (SELECT _dlock.key(x) AS key FROM unnest(names) x
-                          WHERE NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = x AND p.owner = r.owner AND p.role = r.role AND p.until > _dlock.clock())
-                            AND NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[x]) h WHERE h.owner = r.owner AND h.role = r.role AND h.is_held)
-                          GROUP BY 1 ORDER BY 1) x;
                 PERFORM _dlock.limit_waits(until, '1 s');
                 got := _dlock.try(names, owners, r, '0', true);
                 IF got IS NOT NULL THEN
@@ -441,13 +447,14 @@ BEGIN
             END LOOP;
         EXCEPTION WHEN lock_not_available THEN
             IF keep = '0' THEN
-                PERFORM _dlock.give_up(names, r.owner);
+                PERFORM _dlock.give_up(names, r.owner) WHERE cardinality(names) = 1;
                 RETURN NULL;
             END IF;
             r.since := NULL;
         END;
     END IF;
     got := _dlock.try(names, owners, r, keep, is_all AND (keep = '0' OR cardinality(names) > 1));
+    PERFORM _dlock.give_up(names, r.owner) WHERE got IS NULL AND cardinality(names) = 1;
     PERFORM _dlock.sweep() FROM unnest(got) x WHERE random() < 0.1;         -- last, as it locks rows in no order
     RETURN got;
 END $$;
@@ -463,11 +470,11 @@ DECLARE
     term interval := _dlock.ttl(ttl);
     got int8;
 BEGIN
-    IF _dlock.is_usual(name, owner, wait, mode, permits, reentry, bind, lock_delay, min_hold, payload, keep) AND NOT _dlock.is_late() THEN
+    IF _dlock.is_usual(name, owner, wait, mode, permits, reentry, bind, lock_delay, min_hold, payload, keep) AND _dlock.is_alone() THEN
         UPDATE _dlock.lock x
            SET leases = ARRAY[ROW(_dlock.next_token((x.leases[1]).token), owner, me, mode, 1, now, now + term, now + term, term, lock_delay, min_hold, NULL)::_dlock.lease],
                permits = NULL, free_at = now + term
-         WHERE x.name = name AND x.free_at <= now AND x.places_until <= now AND _dlock.is_first(name)
+         WHERE x.name = name COLLATE "C" AND x.free_at <= now AND x.places_until <= now AND _dlock.is_first(x.name)
         RETURNING (x.leases[1]).token INTO got;
         IF got IS NULL THEN
             got := _dlock.grant(ROW(NULL, name, NULL, NULL, me, owner, term, mode, permits, reentry, lock_delay, min_hold, payload), keep);
@@ -505,8 +512,10 @@ DECLARE
     me regrole := _dlock.caller();
     r _dlock.place;
     refused text;
+    kept_until timestamptz;
     nap float8 := 0.002;
 BEGIN
+    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
     PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
     -- Look until one has its turn, and lock nothing meanwhile.
     WHILE _dlock.clock() < least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > began)) AND until IS NOT NULL AND NOT EXISTS (SELECT FROM _dlock.place p JOIN _dlock.lock k ON k.name = p.name
@@ -522,8 +531,9 @@ BEGIN
             owner := r.owner;
             RETURN NEXT;
         ELSE
-            UPDATE _dlock.lock x SET places_until = greatest(x.places_until, _dlock.clock() + keep) WHERE x.name = r.name AND r.name IS DISTINCT FROM refused;
-            UPDATE _dlock.place p SET until = _dlock.clock() + keep WHERE p.name = r.name AND p.owner = r.owner AND p.role = me;
+            kept_until := CASE WHEN r.name = refused THEN kept_until ELSE _dlock.clock() + keep END;
+            UPDATE _dlock.lock x SET places_until = greatest(x.places_until, kept_until) WHERE x.name = r.name AND r.name IS DISTINCT FROM refused;
+            UPDATE _dlock.place p SET until = kept_until WHERE p.name = r.name AND p.owner = r.owner AND p.role = me;
             refused := r.name;                              -- its other places are behind this one
         END IF;
     END LOOP;
@@ -568,7 +578,7 @@ BEGIN
         l := leases[i];
         is_live := l.expires_at > now;
         IF l.holds = 0 OR l.free_at <= now OR NOT is_live AND act = 'renew'
-            OR (CASE WHEN token IS NULL THEN l.owner <> owner OR l.role <> me ELSE l.token <> token OR l.role <> me AND NOT _dlock.is_member(me, l.role) END) THEN
+            OR (CASE WHEN token IS NULL THEN l.owner <> owner OR l.role <> me ELSE l.token <> token OR l.role <> me AND NOT _dlock.is_member(me, l.role) END) IS NOT FALSE THEN
             CONTINUE;
         ELSIF act = 'renew' THEN
             l.expires_at := CASE WHEN ttl IS NULL THEN greatest(l.expires_at, now + l.ttl) ELSE now + ttl END;
@@ -645,7 +655,8 @@ BEGIN
              WHERE _dlock.is_of(h.owner, owner) AND h.is_held AND (h.role = me OR _dlock.is_member(me, h.role))) x WHERE x.rank = 1;
     PERFORM FROM _dlock.lock x WHERE x.name = ANY (placed || names) AND placed <> '{}' ORDER BY x.name FOR UPDATE;
     DELETE FROM _dlock.place p WHERE p.name = ANY (placed) AND _dlock.is_of(p.owner, owner) AND p.role = me;
-    RETURN cardinality(array_remove(_dlock.each(names, tokens, act, ttl), false));
+    RETURN (SELECT count(*) FILTER (WHERE _dlock.change(x.name, x.token, NULL, act, CASE WHEN ttl IS NOT NULL THEN _dlock.ttl(ttl) END, false))
+              FROM (SELECT * FROM unnest(names, tokens) x (name, token) ORDER BY x.name COLLATE "C" OFFSET 0) x);
 END $$;
 CREATE FUNCTION @extschema@.dlock_renew_all(owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.of_owner(coalesce(owner, _dlock.session()), 'renew', ttl);
@@ -659,8 +670,9 @@ DECLARE
     now timestamptz;
     done int4 := 0;
 BEGIN
+    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
     PERFORM _dlock.check_text(name, 'lock name', 255), _dlock.check_text(trim(reason), 'reason', 10000);
-    SELECT * INTO k FROM _dlock.lock x WHERE x.name = dlock_force_release.name FOR UPDATE;
+    SELECT * INTO k FROM _dlock.lock x WHERE x.name = dlock_force_release.name COLLATE "C" FOR UPDATE;
     now := _dlock.clock();
     FOR i IN 1 .. coalesce(cardinality(k.leases), 0) LOOP
         l := k.leases[i];
@@ -672,7 +684,7 @@ BEGIN
             USING DETAIL = format('Owner "%s", role "%s", token %s; by role "%s": %s', l.owner, l.role, l.token, _dlock.caller(), reason);
         done := done + 1;
     END LOOP;
-    UPDATE _dlock.lock x SET leases = k.leases, free_at = (SELECT max(y.free_at) FROM unnest(k.leases) y) WHERE x.name = dlock_force_release.name AND done > 0;
+    UPDATE _dlock.lock x SET leases = k.leases, free_at = (SELECT max(y.free_at) FROM unnest(k.leases) y) WHERE x.name = k.name AND done > 0;
     RETURN done;
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
@@ -710,13 +722,13 @@ CREATE FUNCTION @extschema@.dlock_lease(name pg_catalog.text) RETURNS SETOF @ext
     LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM _dlock.check_text(name, 'lock name', 255);
-    RETURN QUERY SELECT * FROM @extschema@.dlock_leases l WHERE l.name = dlock_lease.name;
+    RETURN QUERY SELECT * FROM @extschema@.dlock_leases l WHERE l.name = dlock_lease.name COLLATE "C";
 END $$;
 CREATE FUNCTION @extschema@.dlock_check(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM _dlock.check_text(name, 'lock name', 255), _dlock.check_token(token);
-    RETURN EXISTS (SELECT FROM _dlock.held_lock l WHERE l.name = dlock_check.name AND l.token = dlock_check.token AND l.is_held);
+    RETURN EXISTS (SELECT FROM _dlock.held_lock l WHERE l.name = dlock_check.name COLLATE "C" AND l.token = dlock_check.token AND l.is_held);
 END $$;
 CREATE FUNCTION @extschema@.dlock_watch(name pg_catalog.text, seen pg_catalog.int8, wait pg_catalog.interval DEFAULT NULL, OUT token pg_catalog.int8,
     OUT owner pg_catalog.text, OUT mode pg_catalog.text, OUT granted_at pg_catalog.timestamptz, OUT expires_at pg_catalog.timestamptz, OUT payload pg_catalog.jsonb)
@@ -728,7 +740,7 @@ BEGIN
     PERFORM _dlock.check_text(name, 'lock name', 255);
     LOOP
         SELECT l.token, l.owner, l.mode, l.granted_at, l.expires_at, l.payload INTO token, owner, mode, granted_at, expires_at, payload
-          FROM @extschema@.dlock_leases l WHERE l.name = dlock_watch.name AND l.state = 'held' ORDER BY l.token DESC LIMIT 1;
+          FROM @extschema@.dlock_leases l WHERE l.name = dlock_watch.name COLLATE "C" AND l.state = 'held' ORDER BY l.token DESC LIMIT 1;
         EXIT WHEN token IS DISTINCT FROM seen OR (_dlock.clock() < until) IS NOT TRUE;
         PERFORM pg_sleep(0.1);
     END LOOP;
@@ -761,7 +773,7 @@ GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 CREATE FUNCTION _dlock.pass(resource pg_catalog.text, token pg_catalog.int8, live pg_catalog.bool) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
-    mark pg_catalog.int8 := (SELECT m.token FROM _dlock.fence_mark m WHERE m.resource = resource);
+    mark pg_catalog.int8 := (SELECT m.token FROM _dlock.fence_mark m WHERE m.resource = resource COLLATE "C");
 BEGIN
     PERFORM _dlock.check_text(resource, 'resource name', 255), _dlock.check_token(token);
     IF mark IS NULL OR mark < token THEN
@@ -772,16 +784,16 @@ BEGIN
             END IF;
             PERFORM _dlock.next_token(token);               -- it is of another database: those to come are above it
         END IF;
-        INSERT INTO _dlock.fence_mark AS m VALUES (resource, token, _dlock.clock(), _dlock.caller()::text) ON CONFLICT ON CONSTRAINT _dlock_fence_mark_pkey
+        INSERT INTO _dlock.fence_mark AS m VALUES (resource, token, _dlock.clock(), pg_get_userbyid(_dlock.caller())) ON CONFLICT ON CONSTRAINT _dlock_fence_mark_pkey
             DO UPDATE SET token = token, raised_at = excluded.raised_at, raised_by = excluded.raised_by WHERE m.token < token;
     END IF;
-    SELECT m.token INTO mark FROM _dlock.fence_mark m WHERE m.resource = resource FOR SHARE;
+    SELECT m.token INTO mark FROM _dlock.fence_mark m WHERE m.resource = resource COLLATE "C" FOR SHARE;
     IF token < mark THEN
         RAISE EXCEPTION USING ERRCODE = 'LK001', MESSAGE = format('fencing token %s for resource "%s" is stale', token, resource),
             DETAIL = format('The resource has been fenced with token %s since.', mark), HINT = 'Stop the work, and acquire the lock again.';
     ELSIF live THEN
         PERFORM _dlock.check_live(resource, token);
-        INSERT INTO _dlock.live_pass SELECT resource, token WHERE NOT EXISTS (SELECT FROM _dlock.live_pass p WHERE p.resource = resource AND p.token = token);
+        INSERT INTO _dlock.live_pass SELECT resource, token WHERE NOT EXISTS (SELECT FROM _dlock.live_pass p WHERE p.resource = resource COLLATE "C" AND p.token = token);
     END IF;
 END $$;
 CREATE FUNCTION _dlock.check_live(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
@@ -816,9 +828,9 @@ REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8,
 CREATE FUNCTION _dlock.presented(resource pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE
     setting pg_catalog.text := current_setting('dlock.tokens', true);
-    item pg_catalog.text := '\s*(?:"((?:[^"]|"")*)"|([^\s,"=]+))\s*=\s*(\d+)\s*';
+    item pg_catalog.text := '[[:space:]]*(?:"((?:[^"]|"")*)"|([^[:space:],"=]+))[[:space:]]*=[[:space:]]*([0-9]+)[[:space:]]*';
 BEGIN
-    IF setting !~ format('^(?:%s(?:,%s)*|\s*)$', item, item) THEN
+    IF setting !~ format('^(?:%s(?:,%s)*|[[:space:]]*)$', item, item) THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid value for parameter "dlock.tokens": "%s"', setting),
             HINT = 'Write it as "name=token, ...", a name with a space, a comma, a quote or an equals sign in double quotes.';
     END IF;
@@ -853,11 +865,11 @@ BEGIN
     END IF;
     IF by_column IS NULL THEN
         resources := ARRAY[prefix];
-    ELSIF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped) THEN
+    ELSIF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') THEN
         RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', by_column, TG_TABLE_NAME);
     ELSE
         -- By the output function of its type: a cast could be of anybody, and would run as the owner of this function.
-        word := format('SELECT CASE WHEN ($1).%1$I IS NOT NULL THEN format(''%%s'', ($1).%1$I) END', by_column);
+        word := format('SELECT CASE WHEN ($1).%1$I IS DISTINCT FROM NULL THEN format(''%%s'', ($1).%1$I) END', by_column);
         IF TG_OP <> 'INSERT' THEN
             EXECUTE word INTO value USING old;
             resources := ARRAY[prefix || value];

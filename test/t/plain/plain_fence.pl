@@ -123,6 +123,7 @@ is($paused->query('COMMIT'), '', 'the first ends');
 advance('2 h');
 like($other->ask('COMMIT')->result->{err}, qr/LK002/, 'the second ends too late');
 is(sql('SELECT count(*) FROM _dlock_live_pass'), 0, 'nothing is left of them');
+is($node->safe_psql($db, "SELECT relpersistence FROM pg_class WHERE oid = 'app._dlock_live_pass'::regclass"), 'u', 'no publication has them');
 
 # A cast to json is a function of its author: it does not run as the owner of the guard.
 {

@@ -26,7 +26,8 @@ isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fail
 # A lease, and its end
 # ---------------------------------------------------------------------------
 
-is(sql("SET dlock.default_ttl = 5000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:05\nt", 'a ttl without a unit is in milliseconds');
+is(sql("SET dlock.max_ttl = 10000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:10\nt", 'no ttl is longer than the longest');
+is(sql("SET standard_conforming_strings = off; SET dlock.default_ttl = 5000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:05\nt", 'a ttl without a unit is in milliseconds');
 my $token = sql("SELECT dlock_acquire('a', 'x', '1 h')");
 cmp_ok($token, '>', 0, 'granted');
 is(sql("SELECT dlock_acquire('a', 'y', '1 h')"), '', 'refused');
@@ -106,6 +107,14 @@ is(sql("SELECT dlock_release_each('{e3,e1}', '{$got[0],$got[1]}'), dlock_release
 is(sql("SELECT dlock_acquire('l2', 'x', '1 h') > 0, dlock_acquire_all('{l1,l2,l3}', 'y', '1 h')"), 't|', 'all or none: none');
 is(sql("SELECT count(*) FROM dlock_leases WHERE owner = 'y' AND name LIKE 'l_'"), 0, 'none is left');
 is(sql("SELECT dlock_release('l2', 'x'), cardinality(dlock_acquire_all('{l1,l2,l3}', 'y', '1 h'))"), 't|3', 'all');
+
+is(sql("SELECT count(dlock_acquire('l' || i, 'many', '1 h')) FROM generate_series(11, 1011) i"), 1001, 'an owner of more than a call can name');
+is(sql("SELECT dlock_renew_all('many'), dlock_release_all('many')"), '1001|1001', 'all are renewed and released');
+
+# Names of any collation.
+sql("CREATE TABLE job (name text COLLATE \"de-x-icu\", owner text COLLATE \"de-x-icu\"); INSERT INTO job VALUES ('collated', 'x')");
+is(sql("SELECT dlock_acquire(name, owner) > 0 FROM job; SELECT dlock_check(name, 1), dlock_renew(name, owner), (SELECT count(*) FROM dlock_lease(job.name)), (SELECT token > 0 FROM dlock_watch(job.name, NULL, '0')), dlock_force_release(name, 'test'), dlock_fence(name, 1) FROM job"),
+	"t\nf|t|1|t|1|", 'a name of another collation');
 
 # ---------------------------------------------------------------------------
 # Tokens, and names that are gone
@@ -218,6 +227,7 @@ sql("CREATE TABLE large AS SELECT to_jsonb(repeat('x', 60000)) AS payload");
 foreach my $case (
 	[ '22023', "dlock_acquire('e', 'x', payload => payload) FROM large" ], [ '22023', "dlock_acquire('e', 'x', '1 min', min_hold => '2 min')" ],
 	[ '22023', "dlock_acquire_each(array_agg('e' || i), array_agg('x'::text)) FROM generate_series(1, 1001) i" ],
+	[ '22004', "dlock_release_token('role', NULL)" ], [ '22004', "dlock_renew_token('role', NULL)" ],
 	[ '22004', "dlock_acquire(NULL)" ], [ '22023', "dlock_acquire('')" ], [ '22023', "dlock_acquire(repeat('x', 256))" ], [ '22023', "dlock_acquire('e', '')" ],
 	[ '22023', "dlock_acquire('e', 'x', '0')" ], [ '22023', "dlock_acquire('e', 'x', '2 days')" ], [ '22023', "dlock_acquire('e', 'x', wait => '-1 s')" ],
 	[ '22023', "dlock_acquire('e', mode => 'odd')" ], [ '22004', "dlock_acquire('e', mode => NULL)" ], [ '22023', "dlock_acquire('e', reentry => 'odd')" ],

@@ -128,6 +128,8 @@ is(sql("SELECT dlock_release('k', 'holder')"), 't', 'released');
 is($s[0]->answer, 'e', 'a client that sleeps takes its place');
 is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h')"), '|', 'a place is given up');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'without keep');
+is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h', payload => '{}')"), '|', 'and given up');
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'by any call');
 is(sql("SELECT dlock_acquire('k', 'f#1', '1 h', keep => '1 h'), dlock_release_all('f')"), '|0', 'and given up');
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'with all leases');
 is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h', wait => '10 ms')"), '|', 'so is one');
@@ -281,6 +283,20 @@ $s[0]->query_safe("BEGIN; SELECT dlock_acquire('open', 'b', '1 h'); SELECT dlock
 is(sql("SELECT dlock_renew_token('open', $token), dlock_release_token('open', $token)"), 't|t', 'the holder renews and releases beside a refused one');
 is(sql("SELECT dlock_acquire('open', 'c', '1 h') > 0"), 't', 'another one acquires');
 $s[0]->query_safe('COMMIT');
+
+sql("SELECT dlock_release('open', 'c')");
+$s[1]->query_safe("BEGIN; SELECT dlock_acquire('open', 'c', '1 h')");
+$s[0]->query_safe('BEGIN');
+$s[0]->ask("SELECT dlock_acquire('open', 'b', '1 h')");
+ok(is_blocked($s[0]), 'one that is refused after it has waited');
+$s[1]->query_safe('COMMIT');
+is($s[0]->answer, '', 'is refused');
+is(sql("SELECT dlock_renew('open', 'c')"), 't', 'and keeps nobody from anything, either');
+$s[0]->query_safe('COMMIT');
+
+# Of a token that is null no transaction makes one that fits all.
+like($s[0]->query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT dlock_release_token('open', NULL)"), qr/22004/, 'a token must not be null');
+$s[0]->query('ROLLBACK');
 
 # One that has been granted and stays open holds up those that want the lock, and not for ever.
 my ($late) = open_sessions($node, $db, 1, name => 'late');
