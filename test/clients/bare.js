@@ -123,6 +123,23 @@ const tests = {
     assert.ok((await all).every(({ reason }) => reason.name === 'LeaseRefused'));
   },
 
+  async 'what is queued for too long is told so, while time goes on'() {
+    const session = new Session(where);
+    const first = session.acquire('a');
+    const asking = await next('acquire_each', ['a']);
+    const { now } = performance;
+    let at = now();
+    performance.now = () => { at += 0.5; return at; };
+    const kind = { key: 'late', rank: 1, text: () => '' };
+    const results = await Promise.allSettled(Array.from({ length: 20 }, (_, i) => session.lines.ask(kind, ['x'], at + i)));
+    performance.now = now;
+    assert.ok(results.every(({ reason }) => reason.name === 'ServerUnreachable'));
+    asking.answer(1);
+    const released = (await first).release();
+    (await next('release_each', ['a'])).answer('t');
+    await released;
+  },
+
   async 'a turn that comes while the last try is under way is taken'() {
     const session = new Session(where);
     const lease = session.acquire('x', { wait: 50 });
@@ -694,8 +711,13 @@ const tests = {
 (async () => {
   for (const [name, test] of Object.entries(tests)) {
     current = test;
+    const limit = setTimeout(() => {
+      process.stderr.write(`${name}: it does not end\n`);
+      process.exit(1);
+    }, 60000);
     try {
       await test();
+      clearTimeout(limit);
     } catch (error) {
       process.stderr.write(`${name}: ${error.stack}\n`);
       process.exit(1);

@@ -421,12 +421,13 @@ class Lines {
 
   // Reject what has been queued for too long.
   sweepQueues() {
+    const at = now();
     this.sweepAt = Infinity;
     for (const queue of this.queues) {
       for (const group of queue) {
-        const late = group.requests.filter((request) => request.until <= now());
+        const late = group.requests.filter((request) => request.until <= at);
         late.forEach((request) => request.reject(new ServerUnreachable('the server did not get to answer in time')));
-        group.requests = group.requests.filter((request) => !request.gone && request.until > now());
+        group.requests = group.requests.filter((request) => !request.gone && request.until > at);
         group.requests.forEach((request) => { this.sweepAt = Math.min(this.sweepAt, request.until); });
       }
     }
