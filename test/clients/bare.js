@@ -212,6 +212,25 @@ const tests = {
     assert.deepStrictEqual(await Promise.all(all), ['42501', '42501']);
   },
 
+  // A pooler tells so that a server process has gone, whose statement may have succeeded.
+  async 'an error of the connection is not of one among many'() {
+    const session = new Session(where);
+    const acquired = ['x', 'a', 'b'].map((name) => session.acquire(name));
+    (await next('acquire_each', ['x'])).answer(1);
+    (await next('acquire_each', ['a', 'b'])).fail('08P01');
+    for (const [i, name] of ['a', 'b'].entries()) {
+      const again = await next('acquire_each', [name]);
+      assert.strictEqual(again.values[5], 'return');
+      again.answer(2 + i);
+    }
+    const released = (await Promise.all(acquired)).map((lease) => lease.release());
+    (await next('release_each', ['x'])).answer('t');
+    (await next('release_each', ['a', 'b'])).fail('08P01');
+    (await next('release_each', ['a'])).answer('f');
+    (await next('release_each', ['b'])).answer('f');
+    await Promise.all(released);
+  },
+
   async 'what is cancelled is taken out, or released once it is granted'() {
     const session = new Session(where);
     const [one, two] = [new AbortController(), new AbortController()];

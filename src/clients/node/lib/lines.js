@@ -92,7 +92,7 @@ function isOutage(error) {
 
 // Could this error be of one request among many?
 function isOfOne(error) {
-  return error.severity && !/^(42883|42501|3F000|57|0A|25)/.test(error.code);
+  return !isOutage(error) && !/^(42883|42501|3F000|57|0A|25)/.test(error.code);
 }
 
 // Has the extension been created anew, or somewhere else, or is there a pooler now?
