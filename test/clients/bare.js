@@ -617,6 +617,29 @@ const tests = {
     assert.strictEqual(session._doubts.size + session._claims.size, 0);
   },
 
+  async 'a turn that is not heard of is undone by the last of the requests that are given up'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const waits = [1, 2].map(() => session.acquire('x', { task: 't', wait: Infinity, signal: giver.signal }).catch((error) => error.name));
+    (await next('acquire_each', ['x'])).answer('NULL');
+    await next('take', session.client);
+    (await next('acquire_each', ['x'])).answer('NULL');
+    await turn();
+    giver.abort();
+    assert.deepStrictEqual(await Promise.all(waits), ['AbortError', 'AbortError']);
+    for (let i = 1; i <= 2; i++) {
+      const last = await next('acquire_each', ['x']);
+      assert.strictEqual(last.values[5], 'deny');
+      last.answer('NULL');
+    }
+    (await next('lease', ['x'])).answer(7);
+    const release = await next('release_each', ['x']);
+    assert.deepStrictEqual(release.values[1], ['7']);
+    release.answer('t');
+    await none();
+    assert.strictEqual(session._doubts.size + session._claims.size, 0);
+  },
+
   async 'there is nothing to undo'() {
     const session = new Session(where);
     const giver = new AbortController();

@@ -366,7 +366,7 @@ class Session {
   // given up, that is undone.  "first" is the promise of its first answer, if it has been sent.
   async _ask(want, first) {
     const { label } = want;
-    for (let limit = 0, asked = first; ; asked = null) {
+    for (let limit = 0, asked = first, placed = false; ; asked = null) {
       const { got, inDoubt } = asked ? {} : want;
       const never = got === 'never';
       const last = !want.patient || (!asked && (now() >= want.until || want.gone || never));
@@ -393,13 +393,14 @@ class Session {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
         }
         if (!last) {
+          placed = want.placed;
           await this.waits.turn(want);
         } else if (want.gone || !(want.got || want.inDoubt)) { // a turn may have come just before
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
         }
       } catch (error) {
         const raised = want.inDoubt; // meanwhile
-        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused && want.returns));
+        want.inDoubt = raised || error.inDoubt === true || ((inDoubt || placed) && !(error instanceof LeaseRefused && want.returns));
         if (error.code === '40P01' && raised && !want.gone) {
           continue; // perhaps for a lease that it has not heard of
         }
