@@ -319,6 +319,31 @@ const tests = {
     assert.strictEqual((await second).token, 7);
   },
 
+  async 'places that may have run out, as the process did not get to run, are asked for again'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { wait: Infinity });
+    const placing = await next('acquire_each', ['x']);
+    advance(9000);
+    placing.answer('NULL');
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const taking = await next('take', session.client);
+    advance(14000);
+    taking.rows();
+    const suspended = await next('take', session.client);
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const { now } = Date;
+    Date.now = () => now() + 3600000;
+    suspended.rows();
+    const last = await next('take', session.client);
+    Date.now = now;
+    (await next('acquire_each', ['x'])).answer(7);
+    assert.strictEqual((await lease).token, 7);
+    last.rows();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
   async 'what ends the place of a task has its other requests ask for one'() {
     const session = new Session(where);
     const giver = new AbortController();

@@ -394,7 +394,7 @@ class Session {
         }
         if (!last) {
           placed = want.placed;
-          await this.waits.turn(want);
+          await this.waits.turn(want, answer.sent);
         } else if (want.gone || !(want.got || want.inDoubt)) { // a turn may have come just before
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
         }
