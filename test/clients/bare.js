@@ -731,6 +731,33 @@ const tests = {
     await released;
   },
 
+  async 'so is a turn, and one that has been lost is asked for again'() {
+    const session = new Session(where);
+    const lease = session.acquire('job', { ttl: 3000, wait: Infinity });
+    const placing = await next('acquire_each', ['job']);
+    placing.answer('NULL');
+    const turns = await next('take', session.client);
+    advance(600);
+    turns.rows(['job', placing.values[1][0], '7']);
+    const more = await next('take', session.client);
+    const late = await next('renew_each', ['job']);
+    advance(2500);
+    late.answer('t');
+    const release = await next('release_each', ['job']);
+    assert.deepStrictEqual(release.values[1], ['7']);
+    release.answer('f');
+    (await next('acquire_each', ['job'])).answer('NULL');
+    advance(600);
+    more.rows(['job', placing.values[1][0], '8']);
+    await next('take', session.client);
+    (await next('renew_each', ['job'])).answer('f');
+    (await next('acquire_each', ['job'])).answer(9);
+    assert.strictEqual((await lease).token, 9);
+    const released = (await lease).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+  },
+
   async 'work that goes on is told of close()'() {
     const session = new Session(where);
     const acquired = session.acquire('job');

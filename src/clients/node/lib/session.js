@@ -7,7 +7,7 @@ const { AsyncLocalStorage } = require('async_hooks');
 const crypto = require('crypto');
 const os = require('os');
 const { Bag } = require('./bag');
-const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable, SessionClosed } = require('./errors');
+const { LeaseRefused, LeaseDeadlock, LeaseError, ServerUnreachable, SessionClosed } = require('./errors');
 const { watch, Election } = require('./follow');
 const { Lease, present, marginOf, RENEW, RELEASE } = require('./hold');
 const { Lines, Request, URGENT, USUAL, ignore } = require('./lines');
@@ -371,15 +371,10 @@ class Session {
       const never = got === 'never';
       const last = !want.patient || (!asked && (now() >= want.until || want.gone || never));
       try {
-        if (got && !never) {
-          const sent = await this._confirm(want, got);
-          want.got = null;
-          return this._grant(want, [got.token], sent);
-        }
-        if (!asked && want.patient && want.reentry === 'deny' && want.claims.some(({ held }) => held > 0)) {
+        if (!asked && !got && want.patient && want.reentry === 'deny' && want.claims.some(({ held }) => held > 0)) {
           throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
         }
-        const answer = await (asked || this._askOnce(want, inDoubt, last));
+        const answer = await (asked || (got && !never ? this._confirm(want, got) : this._askOnce(want, inDoubt, last)));
         if (isGrant(answer)) {
           const lease = this._granted(want, answer);
           if (lease !== null) {
@@ -432,8 +427,11 @@ class Session {
 
   // The lease, if it has been granted, and heard of in time.
   _granted(want, answer) {
-    const inTime = isGrant(answer) && now() < answer.sent + want.ttl - marginOf(want.ttl);
-    return inTime ? this._grant(want, tokensOf(answer), answer.sent) : null;
+    if (!isGrant(answer) || now() >= answer.sent + want.ttl - marginOf(want.ttl)) {
+      return null;
+    }
+    const tokens = tokensOf(answer);
+    return new Lease(this, want, want.names.map((name, i) => [name, Number(tokens[i])]), answer.sent);
   }
 
   // Who holds it, or something above it; null if nobody does any more.
@@ -443,20 +441,14 @@ class Session {
     return (await Promise.all(holders).catch(() => [])).map(({ note }) => note).find(Boolean) || null;
   }
 
-  _grant(want, tokens, sent) {
-    return new Lease(this, want, want.names.map((name, i) => [name, Number(tokens[i])]), sent);
-  }
-
-  // A turn may have come some time after it was asked for: when was the lease held for sure?
-  async _confirm({ names: [name], ttl }, { token, sent }) {
-    if (now() - sent < Math.min(ttl / 12, 1000)) {
-      return sent;
-    }
-    const renewed = await this.lines.ask(RENEW, [name, token]);
-    if (renewed.value !== 't') {
-      throw new LeaseLost(`the lease on "${name}" was lost at once`);
-    }
-    return renewed.sent;
+  // A turn may have come some time after it was asked for: when was the lease held for sure?  If it is lost, it
+  // is asked for again.
+  async _confirm(want, { token, sent }) {
+    const recent = now() - sent < Math.min(want.ttl / 12, 1000);
+    const held = recent ? { value: 't', sent } : await this.lines.ask(RENEW, [want.names[0], token]);
+    want.got = null;
+    want.inDoubt = held.value !== 't';
+    return { value: want.inDoubt ? null : token, sent: held.sent };
   }
 
   // End what a request in doubt may have been granted, by its token: if that is late, it ends nothing
