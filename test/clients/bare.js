@@ -404,6 +404,21 @@ const tests = {
     }
   },
 
+  async 'a server that is silent does not hold up close()'() {
+    class Silent extends Client {
+      end() {
+        return new Promise((resolve) => { this.connection = { stream: { destroy: resolve } }; });
+      }
+    }
+    const session = new Session({ Client: Silent, options: {} });
+    const acquired = session.acquire('job');
+    (await next('acquire_each', ['job'])).answer(7);
+    const released = (await acquired).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+    await session.close();
+  },
+
   // A line that does nothing does not keep the process from ending because another one does something.
   async 'what keeps the process from ending'() {
     const busy = new Set();

@@ -302,7 +302,9 @@ class Line {
     this.watchAt = Infinity;
     if (client) {
       client.on('error', ignore);
+      const late = timer(() => cut(client), now() + LEAST_WITHIN_MS).unref(); // the server may be silent
       await client.end().catch(ignore);
+      clearTimeout(late);
     }
   }
 }
