@@ -552,6 +552,22 @@ const tests = {
     await stopped;
   },
 
+  async 'a long grace'() {
+    const session = new Session(where);
+    let task;
+    let end;
+    const worker = session.worker('queue', (it) => new Promise((resolve) => { [task, end] = [it, resolve]; }));
+    (await next('task_capture', 'queue')).rows(['k', '7', 'null', '0', '1', 'ready']);
+    await turn();
+    await assert.rejects(worker.stop({ grace: 'long' }), TypeError);
+    const stopped = worker.stop({ grace: '30 d' });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.ok(!task.signal.aborted);
+    end();
+    (await next('task_finish', ['queue'])).answer('t');
+    await stopped;
+  },
+
   // The server rolls a transaction back in which a statement has failed, and COMMIT is no error.
   async 'a transaction that is not committed'() {
     const session = new Session(where);
