@@ -470,6 +470,56 @@ const tests = {
     assert.strictEqual((await thrown).message, 'by onLost');
   },
 
+  async 'tasks are told apart, whatever a program calls its own'() {
+    const session = new Session(where);
+    const own = session.acquire('a');
+    (await next('acquire_each', ['a'])).answer(1);
+    const number = Number(/\d+$/.exec((await own).owner)[0]);
+    const inner = session.lease('b', { task: number }, () => session.lease('c', { task: 0 }, () => session.lease('d', () => {})));
+    const owners = [(await own).owner];
+    for (const name of ['b', 'c', 'd']) {
+      const statement = await next('acquire_each', [name]);
+      owners.push(...statement.values[1]);
+      statement.answer(2);
+    }
+    assert.ok(!owners[0].endsWith(`#${number}`));
+    assert.deepStrictEqual(owners.slice(1), [number, 0, 0].map((task) => `${session.client}#${task}`));
+    const released = inner.then(async () => (await own).release());
+    for (const name of ['d', 'c', 'b', 'a']) {
+      (await next('release_each', [name])).answer('t');
+    }
+    await released;
+  },
+
+  async 'what is told of a loss is told as the task of the lease'() {
+    const session = new Session(where);
+    const other = session.task(() => session.acquire('a'));
+    (await next('acquire_each', ['a'])).answer(1);
+    await other;
+    const asks = [];
+    const ask = (name) => asks.push(session.acquire(name).catch((error) => error.name));
+    const acquired = session.task(() => session.acquire('b', { onLost: () => ask('c') }));
+    (await next('acquire_each', ['b'])).answer(2);
+    const lease = await acquired;
+    lease.signal.addEventListener('abort', () => ask('d'));
+    advance(2000);
+    session.task(() => session._tick());
+    (await next('renew_each', ['a'])).answer('t');
+    (await next('renew_each', ['b'])).answer('f');
+    for (const name of ['d', 'c']) {
+      const statement = await next('acquire_each', [name]);
+      assert.deepStrictEqual(statement.values[1], [lease.owner]);
+      statement.answer('NULL');
+    }
+    assert.deepStrictEqual(await Promise.all(asks), ['LeaseRefused', 'LeaseRefused']);
+    const lost = assert.rejects(lease.release(), { name: 'LeaseLost' });
+    (await next('release_each', ['b'])).answer('f');
+    await lost;
+    const released = (await other).release();
+    (await next('release_each', ['a'])).answer('t');
+    await released;
+  },
+
   async 'renewals that fail are told once'() {
     const told = [];
     const session = new Session(where, { onTrouble: (error) => told.push(error.message) });

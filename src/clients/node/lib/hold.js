@@ -178,12 +178,14 @@ class Hold {
     this._error = error;
     this._session._forget(this);
     (this._clients || []).forEach(cut);
-    if (this._controller) {
-      this._controller.abort(error);
-    }
-    if (this._onLost) {
-      queueMicrotask(() => this._onLost(this)); // it may throw
-    }
+    this._session._inTask(this._task, () => { // and not in that of a timer
+      if (this._controller) {
+        this._controller.abort(error);
+      }
+      if (this._onLost) {
+        queueMicrotask(() => this._onLost(this)); // it may throw
+      }
+    });
   }
 
   // No more work.

@@ -101,9 +101,10 @@ class Want {
   }
 }
 
-// The task that runs, and how many there have been.
+// The task that runs, and a name for a new one, which is none that programs count their own by.
 const tasks = new AsyncLocalStorage();
 let taskCount = 0;
+const newTask = () => `~${++taskCount}`;
 
 // What the answer to a request for a lease says.
 const isGrant = ({ value }) => value !== null && value !== 'NULL';
@@ -163,7 +164,7 @@ class Session {
 
   // Run the work as a task of its own: an owner of leases that is not the one around it.
   task(work) {
-    return this._inTask(++taskCount, work);
+    return this._inTask(newTask(), work);
   }
 
   // Present the tokens of leases in a transaction that somebody else has begun.
@@ -230,7 +231,7 @@ class Session {
     const limit = wait === Infinity ? Infinity : span(wait, 'wait');
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
     const want = new Want(kind, names, ttlMs, limit, reentry, onLost, signal);
-    want.task = task === undefined ? tasks.getStore() || ++taskCount : task;
+    want.task = task ?? tasks.getStore() ?? newTask();
     const owner = want.owner = `${this.client}#${want.task}`;
     if (kind === 'lock' && payload === null) {
       want.ask = (keep, again) => {
