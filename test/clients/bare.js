@@ -560,6 +560,19 @@ const tests = {
     assert.deepStrictEqual(thrown, ['by onTrouble', 'by onTrouble']);
   },
 
+  async 'a leader that fails as it resigns'() {
+    const told = [];
+    const session = new Session(where, { onTrouble: (error) => told.push(error.message) });
+    const gained = new Promise((resolve) => {
+      const election = session.elect('boss', { gained: () => resolve(election), lost() { throw new Error('by lost'); } });
+    });
+    (await next('acquire_each', ['boss'])).answer(7);
+    const stopped = (await gained).stop();
+    (await next('release_each', ['boss'])).answer('t');
+    await stopped;
+    assert.deepStrictEqual(told, ['by lost']);
+  },
+
   async 'a task that is captured too late is given back'() {
     const session = new Session(where);
     const worker = session.worker('queue', () => assert.fail('it was begun'), { ttl: 3000 });
