@@ -885,9 +885,10 @@ const tests = {
   },
 
   async 'settings of the connections'() {
-    const defaults = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock' };
+    const defaults = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock', binary: false, query_timeout: 0 };
     const hidden = Object.defineProperty({ host: 'a' }, 'password', { value: 'secret' });
-    for (const [options, expected] of [[hidden, {}], [{ host: 'a', password: 'secret', keepAlive: false }, { keepAlive: false }]]) {
+    const given = { host: 'a', password: 'secret', keepAlive: false, binary: true, query_timeout: 3000 };
+    for (const [options, expected] of [[hidden, {}], [given, { keepAlive: false }]]) {
       const lease = new Session({ Client, options }).acquire('job');
       (await next('acquire_each', ['job'])).answer(7);
       await lease;

@@ -71,8 +71,8 @@ function clientsOf(where) {
     // That of the program, if this package is a link in its node_modules.
     ({ Client } = require(require.resolve('pg', { paths: [__dirname, process.cwd()] })));
   }
-  // The password of a pool or a client is hidden from a copy.
-  return () => new Client({ ...DEFAULTS, ...settings, password: settings.password });
+  // The password of a pool or a client is hidden from a copy.  Answers are read as texts, and their times limited here.
+  return () => new Client({ ...DEFAULTS, ...settings, password: settings.password, binary: false, query_timeout: 0 });
 }
 
 // Take the connection away from whatever uses it; the server rolls back.
