@@ -700,9 +700,19 @@ const tests = {
     release.fail('57P01');
     await released;
     const again = session.acquire('x', { task: 't' });
+    const found = await next('lease', ['x']);
+    const other = session.acquire('x', { task: 't' }).catch((error) => error.name);
+    await none(); // the undo might end what that is granted
+    found.answer(5);
+    const undo = await next('release_each', ['x']);
+    assert.deepStrictEqual(undo.values[1], ['5']);
+    undo.answer('t');
     const asking = await next('acquire_each', ['x']);
-    assert.strictEqual(asking.values[5], 'return');
-    asking.answer(5);
+    assert.strictEqual(asking.values[5], 'deny');
+    asking.answer(6);
+    await again;
+    (await next('acquire_each', ['x'])).answer('NULL');
+    assert.strictEqual(await other, 'LeaseRefused');
     const over = (await again).release();
     (await next('release_each', ['x'])).answer('t');
     await over;

@@ -240,8 +240,9 @@ class Session {
       };
     } else {
       const request = { lock: ALONE, path: PATH, all: ALL }[kind];
+      const json = payload === null ? null : JSON.stringify(payload);
       want.ask = (keep, again) => {
-        const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, payload === null ? null : JSON.stringify(payload)];
+        const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, json];
         return this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined, want.request = new Request());
       };
     }
@@ -319,6 +320,7 @@ class Session {
       }
       want.claims.forEach((claim) => { claim.wanted += 1; });
       this._inherit(want);
+      want.inDoubt = want.inDoubt && !await this._holdUp(want, this._undo(want));
     }
     try {
       if (first === null && want.gone) {
@@ -419,11 +421,7 @@ class Session {
       this.waits.expect(want);
     }
     want.inDoubt = false;
-    try {
-      return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
-    } catch (error) {
-      return Promise.reject(error); // its payload is no JSON
-    }
+    return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
   }
 
   // The lease, if it has been granted, and heard of in time.
@@ -453,7 +451,7 @@ class Session {
   }
 
   // End what a request in doubt may have been granted, by its token: if that is late, it ends nothing
-  // newer.
+  // newer.  Fulfilled with whether the server has.
   async _undo(want) {
     const until = now() + DOUBT_WITHIN_MS;
     while (now() < until) {
@@ -462,15 +460,17 @@ class Session {
           const { value } = await this.lines.ask(FIND, [name, want.owner], until);
           await (value === 'NULL' || this.lines.ask(RELEASE, [name, value], until));
         }));
-        return;
+        return true;
       } catch {
         await nap(100);
       }
     }
     this._doubt(want.claims, now() + want.ttl);
+    return false;
   }
 
-  // What could not be undone or released, a later request of the task asks for, or undoes.
+  // What could not be undone or released, a later request of the task undoes first: a release that is under
+  // way still must not end what it gets.
   _doubt(claims, until) {
     this._doubts.forEach((end, key) => end > now() || this._doubts.delete(key));
     claims.forEach(({ key }) => this._doubts.set(key, until));

@@ -16,11 +16,9 @@ const SHORTEST_MS = 10;
 const LONGEST_MS = 500;
 
 // How long a place is kept between calls, which is how long a program that dies holds others up;
-// and how long a call waits, for it keeps a snapshot.
+// how long a call waits, for it keeps a snapshot; and how late an answer may be, or places may have run out.
 const KEEP_MS = 10000;
 const TAKE_MS = 5000;
-
-// If an answer comes later than this, places may have run out before the next call.
 const LATE_MS = 2000;
 
 const TAKE = { rank: USUAL, within: TAKE_MS + 10000, text: ({ schema }) => `SELECT name, owner, token FROM ${schema}dlock_take($1, $2::interval, $3::interval)` };
