@@ -404,6 +404,16 @@ const tests = {
     }
   },
 
+  // Node says nothing more than that if a host has several addresses.
+  async 'why a server is unreachable'() {
+    class Refused extends Client {
+      async connect() {
+        throw Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
+      }
+    }
+    await assert.rejects(new Session({ Client: Refused, options: {} }).acquire('job'), { name: 'ServerUnreachable', message: 'ECONNREFUSED' });
+  },
+
   async 'a server that is silent does not hold up close()'() {
     class Silent extends Client {
       end() {

@@ -216,7 +216,7 @@ class Line {
     if (isOutage(error) || !sent) {
       this.drop();
       if (!(error instanceof ServerUnreachable) && isOutage(error) && !(error instanceof ServerUnsupported)) {
-        why = new ServerUnreachable(error.message, { cause: error });
+        why = new ServerUnreachable(error.message || error.code, { cause: error });
       }
       // Nothing happens on a standby.
       why.inDoubt = sent > 0 && error.code !== '25006';

@@ -112,7 +112,7 @@ const tokensOf = ({ value }) => (value[0] === '{' ? value.slice(1, -1).split(','
 
 class Session {
   constructor(where, { client = `${os.hostname().slice(0, 50)}/${process.pid}/${crypto.randomBytes(6).toString('hex')}`,
-    onTrouble = (error) => process.emitWarning(error.message, 'DlockWarning') } = {}) {
+    onTrouble = (error) => process.emitWarning(String(error.message || error), 'DlockWarning') } = {}) {
     if (typeof client !== 'string' || client === '' || client.includes('#')) {
       throw new TypeError('client must be a text without #');
     }
