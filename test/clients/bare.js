@@ -374,6 +374,7 @@ const tests = {
     await none();
     const released = (await lease).release();
     (await next('release_each', ['x'])).answer('t');
+    (await next('release_each', ['x'])).answer('f'); // a turn of the others might have been on its way
     await released;
   },
 
@@ -731,6 +732,31 @@ const tests = {
     assert.strictEqual(deny.values[5], 'deny');
     deny.answer('NULL');
     await assert.rejects(last, { name: 'LeaseRefused' });
+  },
+
+  async 'a hold that may not have been released goes with the last lease of its task'() {
+    const session = new Session(where);
+    const outer = session.acquire('x', { task: 't' });
+    (await next('acquire_each', ['x'])).answer(5);
+    await outer;
+    const inner = session.acquire('x', { task: 't', reentry: 'count' });
+    (await next('acquire_each', ['x'])).answer(5);
+    const left = (await inner).release();
+    (await next('release_each', ['x'])).fail('57P01');
+    await left;
+    const more = session.acquire('x', { task: 't', reentry: 'count' });
+    const entering = await next('acquire_each', ['x']);
+    const released = (await outer).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+    await none(); // it might end what is entered now
+    entering.answer(5);
+    const last = (await more).release();
+    (await next('release_each', ['x'])).answer('t');
+    const rest = await next('release_each', ['x']);
+    assert.deepStrictEqual(rest.values[1], [5]);
+    rest.answer('t');
+    await last;
   },
 
   async 'what one of two requests was granted unheard is undone by the last one'() {

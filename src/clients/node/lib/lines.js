@@ -441,10 +441,6 @@ class Lines {
     this.lines.forEach((line) => line.ref(method));
   }
 
-  drop() {
-    this.lines.forEach((line) => line.drop());
-  }
-
   // What is under way ends first.  What is asked for later gets a connection for itself.
   async close() {
     this.closed = true;

@@ -3,13 +3,12 @@
 // A program's session with the server of a pool: one client that owns leases, on connections
 // of its own, see lines.js.
 
-const { AsyncLocalStorage } = require('async_hooks');
 const crypto = require('crypto');
 const os = require('os');
 const { Bag } = require('./bag');
 const { LeaseRefused, LeaseDeadlock, LeaseError, ServerUnreachable, SessionClosed } = require('./errors');
 const { watch, Election } = require('./follow');
-const { Lease, present, marginOf, RENEW, RELEASE } = require('./hold');
+const { Lease, present, marginOf, tasks, RENEW, RELEASE } = require('./hold');
 const { Lines, Request, URGENT, USUAL, ignore } = require('./lines');
 const { now, span, interval, timer, nap } = require('./span');
 const { Waits } = require('./waits');
@@ -101,8 +100,7 @@ class Want {
   }
 }
 
-// The task that runs, and a name for a new one, which is none that programs count their own by.
-const tasks = new AsyncLocalStorage();
+// A name for a new task, which is none that programs count their own by.
 let taskCount = 0;
 const newTask = () => `~${++taskCount}`;
 
@@ -164,7 +162,7 @@ class Session {
 
   // Run the work as a task of its own: an owner of leases that is not the one around it.
   task(work) {
-    return this._inTask(newTask(), work);
+    return tasks.run(newTask(), work);
   }
 
   // Present the tokens of leases in a transaction that somebody else has begun.
@@ -218,10 +216,6 @@ class Session {
     if (this._closed) {
       throw new SessionClosed();
     }
-  }
-
-  _inTask(task, work, ...what) {
-    return tasks.run(task, work, ...what);
   }
 
   // What is wanted, and for whom.  Throws what the options are to blame for.

@@ -125,7 +125,7 @@ class Waits {
 
   close() {
     if (this.taker) {
-      this.taker.drop();
+      this.taker.lines[0].drop();
     }
   }
 }
