@@ -92,8 +92,24 @@ const tests = {
     await assert.rejects(session.acquire('job', { wait: '-1 s' }), TypeError);
     assert.throws(() => new Session(where, { client: 'a#b' }), TypeError);
     await assert.rejects(session.acquire('job', { payload: 1n, wait: '1 s' }), TypeError);
+    await assert.rejects(session.acquireAll(), TypeError);
     assert.strictEqual(session._wants.size + session._claims.size + session.waits.places.size, 0);
     await none();
+  },
+
+  async 'several locks, and a text that is one'() {
+    const session = new Session(where);
+    for (const names of [['a', 'b'], 'job']) {
+      const acquired = session.acquireAll(names);
+      const [first, ...more] = [names].flat();
+      (await next('acquire_all', [names].flat())).answer(7, 8);
+      const released = (await acquired).release();
+      (await next('release_each', [first])).answer('t');
+      if (more.length > 0) {
+        (await next('release_each', more)).answer('t');
+      }
+      await released;
+    }
   },
 
   async 'a call alone goes at once, and what comes up meanwhile together in the next statement'() {

@@ -146,8 +146,8 @@ class Session {
   }
 
   // All of the locks, or none.
-  acquireAll(names, options) {
-    return this._acquire('all', [...names], options);
+  async acquireAll(names, options) {
+    return this._acquire('all', typeof names === 'string' ? [names] : [...names], options);
   }
 
   // A place in a hierarchy, such as 'a/b/c'.
