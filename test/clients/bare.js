@@ -92,8 +92,24 @@ const tests = {
     await assert.rejects(session.acquire('job', { wait: '-1 s' }), TypeError);
     assert.throws(() => new Session(where, { client: 'a#b' }), TypeError);
     await assert.rejects(session.acquire('job', { payload: 1n, wait: '1 s' }), TypeError);
+    await assert.rejects(session.acquireAll(), TypeError);
     assert.strictEqual(session._wants.size + session._claims.size + session.waits.places.size, 0);
     await none();
+  },
+
+  async 'several locks, and a text that is one'() {
+    const session = new Session(where);
+    for (const names of [['a', 'b'], 'job']) {
+      const acquired = session.acquireAll(names);
+      const [first, ...more] = [names].flat();
+      (await next('acquire_all', [names].flat())).answer(7, 8);
+      const released = (await acquired).release();
+      (await next('release_each', [first])).answer('t');
+      if (more.length > 0) {
+        (await next('release_each', more)).answer('t');
+      }
+      await released;
+    }
   },
 
   async 'a call alone goes at once, and what comes up meanwhile together in the next statement'() {
@@ -121,6 +137,23 @@ const tests = {
       (await next('acquire_each', names.slice(from, to))).answer(...names.slice(from, to).map(() => 'NULL'));
     }
     assert.ok((await all).every(({ reason }) => reason.name === 'LeaseRefused'));
+  },
+
+  async 'what is queued for too long is told so, while time goes on'() {
+    const session = new Session(where);
+    const first = session.acquire('a');
+    const asking = await next('acquire_each', ['a']);
+    const { now } = performance;
+    let at = now();
+    performance.now = () => { at += 0.5; return at; };
+    const kind = { key: 'late', rank: 1, text: () => '' };
+    const results = await Promise.allSettled(Array.from({ length: 20 }, (_, i) => session.lines.ask(kind, ['x'], at + i)));
+    performance.now = now;
+    assert.ok(results.every(({ reason }) => reason.name === 'ServerUnreachable'));
+    asking.answer(1);
+    const released = (await first).release();
+    (await next('release_each', ['a'])).answer('t');
+    await released;
   },
 
   async 'a turn that comes while the last try is under way is taken'() {
@@ -193,6 +226,25 @@ const tests = {
     const all = ['e', 'f'].map((name) => session.acquire(name).catch((error) => error.code));
     (await next('acquire_each', ['e', 'f'])).fail('42501'); // asked for in the turn of an answer
     assert.deepStrictEqual(await Promise.all(all), ['42501', '42501']);
+  },
+
+  // A pooler tells so that a server process has gone, whose statement may have succeeded.
+  async 'an error of the connection is not of one among many'() {
+    const session = new Session(where);
+    const acquired = ['x', 'a', 'b'].map((name) => session.acquire(name));
+    (await next('acquire_each', ['x'])).answer(1);
+    (await next('acquire_each', ['a', 'b'])).fail('08P01');
+    for (const [i, name] of ['a', 'b'].entries()) {
+      const again = await next('acquire_each', [name]);
+      assert.strictEqual(again.values[5], 'return');
+      again.answer(2 + i);
+    }
+    const released = (await Promise.all(acquired)).map((lease) => lease.release());
+    (await next('release_each', ['x'])).answer('t');
+    (await next('release_each', ['a', 'b'])).fail('08P01');
+    (await next('release_each', ['a'])).answer('f');
+    (await next('release_each', ['b'])).answer('f');
+    await Promise.all(released);
   },
 
   async 'what is cancelled is taken out, or released once it is granted'() {
@@ -283,6 +335,31 @@ const tests = {
     assert.strictEqual((await second).token, 7);
   },
 
+  async 'places that may have run out, as the process did not get to run, are asked for again'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { wait: Infinity });
+    const placing = await next('acquire_each', ['x']);
+    advance(9000);
+    placing.answer('NULL');
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const taking = await next('take', session.client);
+    advance(14000);
+    taking.rows();
+    const suspended = await next('take', session.client);
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const { now } = Date;
+    Date.now = () => now() + 3600000;
+    suspended.rows();
+    const last = await next('take', session.client);
+    Date.now = now;
+    (await next('acquire_each', ['x'])).answer(7);
+    assert.strictEqual((await lease).token, 7);
+    last.rows();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
   async 'what ends the place of a task has its other requests ask for one'() {
     const session = new Session(where);
     const giver = new AbortController();
@@ -313,6 +390,7 @@ const tests = {
     await none();
     const released = (await lease).release();
     (await next('release_each', ['x'])).answer('t');
+    (await next('release_each', ['x'])).answer('f'); // a turn of the others might have been on its way
     await released;
   },
 
@@ -341,6 +419,31 @@ const tests = {
     for (const call of ['elect', 'watch', 'worker']) {
       assert.throws(() => session[call]('f', () => {}), { name: 'SessionClosed' });
     }
+  },
+
+  // Node says nothing more than that if a host has several addresses.
+  async 'why a server is unreachable'() {
+    class Refused extends Client {
+      async connect() {
+        throw Object.assign(new AggregateError([]), { code: 'ECONNREFUSED' });
+      }
+    }
+    await assert.rejects(new Session({ Client: Refused, options: {} }).acquire('job'), { name: 'ServerUnreachable', message: 'ECONNREFUSED' });
+  },
+
+  async 'a server that is silent does not hold up close()'() {
+    class Silent extends Client {
+      end() {
+        return new Promise((resolve) => { this.connection = { stream: { destroy: resolve } }; });
+      }
+    }
+    const session = new Session({ Client: Silent, options: {} });
+    const acquired = session.acquire('job');
+    (await next('acquire_each', ['job'])).answer(7);
+    const released = (await acquired).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+    await session.close();
   },
 
   // A line that does nothing does not keep the process from ending because another one does something.
@@ -394,6 +497,56 @@ const tests = {
     assert.strictEqual((await thrown).message, 'by onLost');
   },
 
+  async 'tasks are told apart, whatever a program calls its own'() {
+    const session = new Session(where);
+    const own = session.acquire('a');
+    (await next('acquire_each', ['a'])).answer(1);
+    const number = Number(/\d+$/.exec((await own).owner)[0]);
+    const inner = session.lease('b', { task: number }, () => session.lease('c', { task: 0 }, () => session.lease('d', () => {})));
+    const owners = [(await own).owner];
+    for (const name of ['b', 'c', 'd']) {
+      const statement = await next('acquire_each', [name]);
+      owners.push(...statement.values[1]);
+      statement.answer(2);
+    }
+    assert.ok(!owners[0].endsWith(`#${number}`));
+    assert.deepStrictEqual(owners.slice(1), [number, 0, 0].map((task) => `${session.client}#${task}`));
+    const released = inner.then(async () => (await own).release());
+    for (const name of ['d', 'c', 'b', 'a']) {
+      (await next('release_each', [name])).answer('t');
+    }
+    await released;
+  },
+
+  async 'what is told of a loss is told as the task of the lease'() {
+    const session = new Session(where);
+    const other = session.task(() => session.acquire('a'));
+    (await next('acquire_each', ['a'])).answer(1);
+    await other;
+    const asks = [];
+    const ask = (name) => asks.push(session.acquire(name).catch((error) => error.name));
+    const acquired = session.task(() => session.acquire('b', { onLost: () => ask('c') }));
+    (await next('acquire_each', ['b'])).answer(2);
+    const lease = await acquired;
+    lease.signal.addEventListener('abort', () => ask('d'));
+    advance(2000);
+    session.task(() => session._tick());
+    (await next('renew_each', ['a'])).answer('t');
+    (await next('renew_each', ['b'])).answer('f');
+    for (const name of ['d', 'c']) {
+      const statement = await next('acquire_each', [name]);
+      assert.deepStrictEqual(statement.values[1], [lease.owner]);
+      statement.answer('NULL');
+    }
+    assert.deepStrictEqual(await Promise.all(asks), ['LeaseRefused', 'LeaseRefused']);
+    const lost = assert.rejects(lease.release(), { name: 'LeaseLost' });
+    (await next('release_each', ['b'])).answer('f');
+    await lost;
+    const released = (await other).release();
+    (await next('release_each', ['a'])).answer('t');
+    await released;
+  },
+
   async 'renewals that fail are told once'() {
     const told = [];
     const session = new Session(where, { onTrouble: (error) => told.push(error.message) });
@@ -434,6 +587,19 @@ const tests = {
     assert.deepStrictEqual(thrown, ['by onTrouble', 'by onTrouble']);
   },
 
+  async 'a leader that fails as it resigns'() {
+    const told = [];
+    const session = new Session(where, { onTrouble: (error) => told.push(error.message) });
+    const gained = new Promise((resolve) => {
+      const election = session.elect('boss', { gained: () => resolve(election), lost() { throw new Error('by lost'); } });
+    });
+    (await next('acquire_each', ['boss'])).answer(7);
+    const stopped = (await gained).stop();
+    (await next('release_each', ['boss'])).answer('t');
+    await stopped;
+    assert.deepStrictEqual(told, ['by lost']);
+  },
+
   async 'a task that is captured too late is given back'() {
     const session = new Session(where);
     const worker = session.worker('queue', () => assert.fail('it was begun'), { ttl: 3000 });
@@ -472,6 +638,22 @@ const tests = {
     const stopped = worker.stop();
     ['long', '3'].forEach((key) => ends.get(key)());
     (await next('task_finish', ['queue'])).answer('t');
+    (await next('task_finish', ['queue'])).answer('t');
+    await stopped;
+  },
+
+  async 'a long grace'() {
+    const session = new Session(where);
+    let task;
+    let end;
+    const worker = session.worker('queue', (it) => new Promise((resolve) => { [task, end] = [it, resolve]; }));
+    (await next('task_capture', 'queue')).rows(['k', '7', 'null', '0', '1', 'ready']);
+    await turn();
+    await assert.rejects(worker.stop({ grace: 'long' }), TypeError);
+    const stopped = worker.stop({ grace: '30 d' });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.ok(!task.signal.aborted);
+    end();
     (await next('task_finish', ['queue'])).answer('t');
     await stopped;
   },
@@ -545,9 +727,19 @@ const tests = {
     release.fail('57P01');
     await released;
     const again = session.acquire('x', { task: 't' });
+    const found = await next('lease', ['x']);
+    const other = session.acquire('x', { task: 't' }).catch((error) => error.name);
+    await none(); // the undo might end what that is granted
+    found.answer(5);
+    const undo = await next('release_each', ['x']);
+    assert.deepStrictEqual(undo.values[1], ['5']);
+    undo.answer('t');
     const asking = await next('acquire_each', ['x']);
-    assert.strictEqual(asking.values[5], 'return');
-    asking.answer(5);
+    assert.strictEqual(asking.values[5], 'deny');
+    asking.answer(6);
+    await again;
+    (await next('acquire_each', ['x'])).answer('NULL');
+    assert.strictEqual(await other, 'LeaseRefused');
     const over = (await again).release();
     (await next('release_each', ['x'])).answer('t');
     await over;
@@ -556,6 +748,31 @@ const tests = {
     assert.strictEqual(deny.values[5], 'deny');
     deny.answer('NULL');
     await assert.rejects(last, { name: 'LeaseRefused' });
+  },
+
+  async 'a hold that may not have been released goes with the last lease of its task'() {
+    const session = new Session(where);
+    const outer = session.acquire('x', { task: 't' });
+    (await next('acquire_each', ['x'])).answer(5);
+    await outer;
+    const inner = session.acquire('x', { task: 't', reentry: 'count' });
+    (await next('acquire_each', ['x'])).answer(5);
+    const left = (await inner).release();
+    (await next('release_each', ['x'])).fail('57P01');
+    await left;
+    const more = session.acquire('x', { task: 't', reentry: 'count' });
+    const entering = await next('acquire_each', ['x']);
+    const released = (await outer).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+    await none(); // it might end what is entered now
+    entering.answer(5);
+    const last = (await more).release();
+    (await next('release_each', ['x'])).answer('t');
+    const rest = await next('release_each', ['x']);
+    assert.deepStrictEqual(rest.values[1], [5]);
+    rest.answer('t');
+    await last;
   },
 
   async 'what one of two requests was granted unheard is undone by the last one'() {
@@ -577,6 +794,29 @@ const tests = {
     (await next('acquire_each', ['x'])).answer('NULL');
     (await next('lease', ['x'])).answer(7);
     (await next('release_each', ['x'])).answer('t');
+    await none();
+    assert.strictEqual(session._doubts.size + session._claims.size, 0);
+  },
+
+  async 'a turn that is not heard of is undone by the last of the requests that are given up'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const waits = [1, 2].map(() => session.acquire('x', { task: 't', wait: Infinity, signal: giver.signal }).catch((error) => error.name));
+    (await next('acquire_each', ['x'])).answer('NULL');
+    await next('take', session.client);
+    (await next('acquire_each', ['x'])).answer('NULL');
+    await turn();
+    giver.abort();
+    assert.deepStrictEqual(await Promise.all(waits), ['AbortError', 'AbortError']);
+    for (let i = 1; i <= 2; i++) {
+      const last = await next('acquire_each', ['x']);
+      assert.strictEqual(last.values[5], 'deny');
+      last.answer('NULL');
+    }
+    (await next('lease', ['x'])).answer(7);
+    const release = await next('release_each', ['x']);
+    assert.deepStrictEqual(release.values[1], ['7']);
+    release.answer('t');
     await none();
     assert.strictEqual(session._doubts.size + session._claims.size, 0);
   },
@@ -647,6 +887,33 @@ const tests = {
     await released;
   },
 
+  async 'so is a turn, and one that has been lost is asked for again'() {
+    const session = new Session(where);
+    const lease = session.acquire('job', { ttl: 3000, wait: Infinity });
+    const placing = await next('acquire_each', ['job']);
+    placing.answer('NULL');
+    const turns = await next('take', session.client);
+    advance(600);
+    turns.rows(['job', placing.values[1][0], '7']);
+    const more = await next('take', session.client);
+    const late = await next('renew_each', ['job']);
+    advance(2500);
+    late.answer('t');
+    const release = await next('release_each', ['job']);
+    assert.deepStrictEqual(release.values[1], ['7']);
+    release.answer('f');
+    (await next('acquire_each', ['job'])).answer('NULL');
+    advance(600);
+    more.rows(['job', placing.values[1][0], '8']);
+    await next('take', session.client);
+    (await next('renew_each', ['job'])).answer('f');
+    (await next('acquire_each', ['job'])).answer(9);
+    assert.strictEqual((await lease).token, 9);
+    const released = (await lease).release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+  },
+
   async 'work that goes on is told of close()'() {
     const session = new Session(where);
     const acquired = session.acquire('job');
@@ -680,9 +947,10 @@ const tests = {
   },
 
   async 'settings of the connections'() {
-    const defaults = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock' };
+    const defaults = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock', binary: false, query_timeout: 0 };
     const hidden = Object.defineProperty({ host: 'a' }, 'password', { value: 'secret' });
-    for (const [options, expected] of [[hidden, {}], [{ host: 'a', password: 'secret', keepAlive: false }, { keepAlive: false }]]) {
+    const given = { host: 'a', password: 'secret', keepAlive: false, binary: true, query_timeout: 3000 };
+    for (const [options, expected] of [[hidden, {}], [given, { keepAlive: false }]]) {
       const lease = new Session({ Client, options }).acquire('job');
       (await next('acquire_each', ['job'])).answer(7);
       await lease;
@@ -694,8 +962,13 @@ const tests = {
 (async () => {
   for (const [name, test] of Object.entries(tests)) {
     current = test;
+    const limit = setTimeout(() => {
+      process.stderr.write(`${name}: it does not end\n`);
+      process.exit(1);
+    }, 60000);
     try {
       await test();
+      clearTimeout(limit);
     } catch (error) {
       process.stderr.write(`${name}: ${error.stack}\n`);
       process.exit(1);

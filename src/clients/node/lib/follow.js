@@ -93,9 +93,9 @@ class Election {
           await lease.release().catch(() => {});
         }
       } catch (error) {
-        if (!options.signal.aborted) {
+        if (error !== options.signal.reason) {
           this._session._tell(error);
-          await nap(RETRY_MS);
+          await (options.signal.aborted || nap(RETRY_MS));
         }
       }
     }

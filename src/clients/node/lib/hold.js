@@ -7,6 +7,7 @@
 // that the lease is lost, and at the latest "margin" before the deadline: the signal is aborted,
 // onLost is called, and transactions of the lease lose their connections.
 
+const { AsyncLocalStorage } = require('async_hooks');
 const { LeaseLost, ServerUnreachable } = require('./errors');
 const { cut, ignore, URGENT } = require('./lines');
 const { now, nap } = require('./span');
@@ -35,6 +36,9 @@ async function present(tx, leases) {
     FROM (SELECT coalesce(current_setting('dlock.tokens', true), '')) AS old(t)`;
   await (typeof tx === 'function' ? tx(text) : tx.query(text));
 }
+
+// The task that runs.
+const tasks = new AsyncLocalStorage();
 
 const marginOf = (ttl) => Math.min(ttl / 6, MARGIN_MS);
 
@@ -178,12 +182,14 @@ class Hold {
     this._error = error;
     this._session._forget(this);
     (this._clients || []).forEach(cut);
-    if (this._controller) {
-      this._controller.abort(error);
-    }
-    if (this._onLost) {
-      queueMicrotask(() => this._onLost(this)); // it may throw
-    }
+    tasks.run(this._task, () => { // and not in that of a timer
+      if (this._controller) {
+        this._controller.abort(error);
+      }
+      if (this._onLost) {
+        queueMicrotask(() => this._onLost(this)); // it may throw
+      }
+    });
   }
 
   // No more work.
@@ -264,6 +270,12 @@ class Lease extends Hold {
     if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
+    this._pairs.forEach(([name, token], i) => { // the task may have entered it once more than it has heard of
+      const { key, wanted } = this._claims[i];
+      if (wanted === 0 && this._session._doubts.has(key)) {
+        this._session._decline(name, token);
+      }
+    });
     this._session._doubt(answers.includes(null) ? this._claims : [], this._deadline);
     this._session._releasing.delete(this);
     this._session._use(this._claims, -1);
@@ -284,7 +296,7 @@ class Lease extends Hold {
     let result;
     let failure = null;
     try {
-      result = await this._session._inTask(this._task, work, this);
+      result = await tasks.run(this._task, work, this);
     } catch (error) {
       failure = { error };
     }
@@ -309,4 +321,4 @@ if (Symbol.asyncDispose) {
   };
 }
 
-module.exports = { Hold, Lease, present, marginOf, RENEW, RELEASE };
+module.exports = { Hold, Lease, present, marginOf, tasks, RENEW, RELEASE };

@@ -71,8 +71,8 @@ function clientsOf(where) {
     // That of the program, if this package is a link in its node_modules.
     ({ Client } = require(require.resolve('pg', { paths: [__dirname, process.cwd()] })));
   }
-  // The password of a pool or a client is hidden from a copy.
-  return () => new Client({ ...DEFAULTS, ...settings, password: settings.password });
+  // The password of a pool or a client is hidden from a copy.  Answers are read as texts, and their times limited here.
+  return () => new Client({ ...DEFAULTS, ...settings, password: settings.password, binary: false, query_timeout: 0 });
 }
 
 // Take the connection away from whatever uses it; the server rolls back.
@@ -92,7 +92,7 @@ function isOutage(error) {
 
 // Could this error be of one request among many?
 function isOfOne(error) {
-  return error.severity && !/^(42883|42501|3F000|57|0A|25)/.test(error.code);
+  return !isOutage(error) && !/^(42883|42501|3F000|57|0A|25)/.test(error.code);
 }
 
 // Has the extension been created anew, or somewhere else, or is there a pooler now?
@@ -216,7 +216,7 @@ class Line {
     if (isOutage(error) || !sent) {
       this.drop();
       if (!(error instanceof ServerUnreachable) && isOutage(error) && !(error instanceof ServerUnsupported)) {
-        why = new ServerUnreachable(error.message, { cause: error });
+        why = new ServerUnreachable(error.message || error.code, { cause: error });
       }
       // Nothing happens on a standby.
       why.inDoubt = sent > 0 && error.code !== '25006';
@@ -302,7 +302,9 @@ class Line {
     this.watchAt = Infinity;
     if (client) {
       client.on('error', ignore);
+      const late = timer(() => cut(client), now() + LEAST_WITHIN_MS).unref(); // the server may be silent
       await client.end().catch(ignore);
+      clearTimeout(late);
     }
   }
 }
@@ -421,12 +423,13 @@ class Lines {
 
   // Reject what has been queued for too long.
   sweepQueues() {
+    const at = now();
     this.sweepAt = Infinity;
     for (const queue of this.queues) {
       for (const group of queue) {
-        const late = group.requests.filter((request) => request.until <= now());
+        const late = group.requests.filter((request) => request.until <= at);
         late.forEach((request) => request.reject(new ServerUnreachable('the server did not get to answer in time')));
-        group.requests = group.requests.filter((request) => !request.gone && request.until > now());
+        group.requests = group.requests.filter((request) => !request.gone && request.until > at);
         group.requests.forEach((request) => { this.sweepAt = Math.min(this.sweepAt, request.until); });
       }
     }
@@ -436,10 +439,6 @@ class Lines {
 
   ref(method) {
     this.lines.forEach((line) => line.ref(method));
-  }
-
-  drop() {
-    this.lines.forEach((line) => line.drop());
   }
 
   // What is under way ends first.  What is asked for later gets a connection for itself.

@@ -3,13 +3,12 @@
 // A program's session with the server of a pool: one client that owns leases, on connections
 // of its own, see lines.js.
 
-const { AsyncLocalStorage } = require('async_hooks');
 const crypto = require('crypto');
 const os = require('os');
 const { Bag } = require('./bag');
-const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable, SessionClosed } = require('./errors');
+const { LeaseRefused, LeaseDeadlock, LeaseError, ServerUnreachable, SessionClosed } = require('./errors');
 const { watch, Election } = require('./follow');
-const { Lease, present, marginOf, RENEW, RELEASE } = require('./hold');
+const { Lease, present, marginOf, tasks, RENEW, RELEASE } = require('./hold');
 const { Lines, Request, URGENT, USUAL, ignore } = require('./lines');
 const { now, span, interval, timer, nap } = require('./span');
 const { Waits } = require('./waits');
@@ -101,9 +100,9 @@ class Want {
   }
 }
 
-// The task that runs, and how many there have been.
-const tasks = new AsyncLocalStorage();
+// A name for a new task, which is none that programs count their own by.
 let taskCount = 0;
+const newTask = () => `~${++taskCount}`;
 
 // What the answer to a request for a lease says.
 const isGrant = ({ value }) => value !== null && value !== 'NULL';
@@ -111,7 +110,7 @@ const tokensOf = ({ value }) => (value[0] === '{' ? value.slice(1, -1).split(','
 
 class Session {
   constructor(where, { client = `${os.hostname().slice(0, 50)}/${process.pid}/${crypto.randomBytes(6).toString('hex')}`,
-    onTrouble = (error) => process.emitWarning(error.message, 'DlockWarning') } = {}) {
+    onTrouble = (error) => process.emitWarning(String(error.message || error), 'DlockWarning') } = {}) {
     if (typeof client !== 'string' || client === '' || client.includes('#')) {
       throw new TypeError('client must be a text without #');
     }
@@ -147,8 +146,8 @@ class Session {
   }
 
   // All of the locks, or none.
-  acquireAll(names, options) {
-    return this._acquire('all', [...names], options);
+  async acquireAll(names, options) {
+    return this._acquire('all', typeof names === 'string' ? [names] : [...names], options);
   }
 
   // A place in a hierarchy, such as 'a/b/c'.
@@ -163,7 +162,7 @@ class Session {
 
   // Run the work as a task of its own: an owner of leases that is not the one around it.
   task(work) {
-    return this._inTask(++taskCount, work);
+    return tasks.run(newTask(), work);
   }
 
   // Present the tokens of leases in a transaction that somebody else has begun.
@@ -219,10 +218,6 @@ class Session {
     }
   }
 
-  _inTask(task, work, ...what) {
-    return tasks.run(task, work, ...what);
-  }
-
   // What is wanted, and for whom.  Throws what the options are to blame for.
   _want(kind, names, { ttl = DEFAULT_TTL_MS, wait = 0, task, mode = 'exclusive', permits = null, reentry = 'deny',
     lockDelay = 0, minHold = 0, payload = null, onLost, signal } = {}) {
@@ -230,7 +225,7 @@ class Session {
     const limit = wait === Infinity ? Infinity : span(wait, 'wait');
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
     const want = new Want(kind, names, ttlMs, limit, reentry, onLost, signal);
-    want.task = task === undefined ? tasks.getStore() || ++taskCount : task;
+    want.task = task ?? tasks.getStore() ?? newTask();
     const owner = want.owner = `${this.client}#${want.task}`;
     if (kind === 'lock' && payload === null) {
       want.ask = (keep, again) => {
@@ -239,8 +234,9 @@ class Session {
       };
     } else {
       const request = { lock: ALONE, path: PATH, all: ALL }[kind];
+      const json = payload === null ? null : JSON.stringify(payload);
       want.ask = (keep, again) => {
-        const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, payload === null ? null : JSON.stringify(payload)];
+        const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, json];
         return this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined, want.request = new Request());
       };
     }
@@ -318,6 +314,7 @@ class Session {
       }
       want.claims.forEach((claim) => { claim.wanted += 1; });
       this._inherit(want);
+      want.inDoubt = want.inDoubt && !await this._holdUp(want, this._undo(want));
     }
     try {
       if (first === null && want.gone) {
@@ -366,20 +363,15 @@ class Session {
   // given up, that is undone.  "first" is the promise of its first answer, if it has been sent.
   async _ask(want, first) {
     const { label } = want;
-    for (let limit = 0, asked = first; ; asked = null) {
+    for (let limit = 0, asked = first, placed = false; ; asked = null) {
       const { got, inDoubt } = asked ? {} : want;
       const never = got === 'never';
       const last = !want.patient || (!asked && (now() >= want.until || want.gone || never));
       try {
-        if (got && !never) {
-          const sent = await this._confirm(want, got);
-          want.got = null;
-          return this._grant(want, [got.token], sent);
-        }
-        if (!asked && want.patient && want.reentry === 'deny' && want.claims.some(({ held }) => held > 0)) {
+        if (!asked && !got && want.patient && want.reentry === 'deny' && want.claims.some(({ held }) => held > 0)) {
           throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
         }
-        const answer = await (asked || this._askOnce(want, inDoubt, last));
+        const answer = await (asked || (got && !never ? this._confirm(want, got) : this._askOnce(want, inDoubt, last)));
         if (isGrant(answer)) {
           const lease = this._granted(want, answer);
           if (lease !== null) {
@@ -393,13 +385,14 @@ class Session {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
         }
         if (!last) {
-          await this.waits.turn(want);
+          placed = want.placed;
+          await this.waits.turn(want, answer.sent);
         } else if (want.gone || !(want.got || want.inDoubt)) { // a turn may have come just before
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
         }
       } catch (error) {
         const raised = want.inDoubt; // meanwhile
-        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused && want.returns));
+        want.inDoubt = raised || error.inDoubt === true || ((inDoubt || placed) && !(error instanceof LeaseRefused && want.returns));
         if (error.code === '40P01' && raised && !want.gone) {
           continue; // perhaps for a lease that it has not heard of
         }
@@ -422,17 +415,16 @@ class Session {
       this.waits.expect(want);
     }
     want.inDoubt = false;
-    try {
-      return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
-    } catch (error) {
-      return Promise.reject(error); // its payload is no JSON
-    }
+    return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
   }
 
   // The lease, if it has been granted, and heard of in time.
   _granted(want, answer) {
-    const inTime = isGrant(answer) && now() < answer.sent + want.ttl - marginOf(want.ttl);
-    return inTime ? this._grant(want, tokensOf(answer), answer.sent) : null;
+    if (!isGrant(answer) || now() >= answer.sent + want.ttl - marginOf(want.ttl)) {
+      return null;
+    }
+    const tokens = tokensOf(answer);
+    return new Lease(this, want, want.names.map((name, i) => [name, Number(tokens[i])]), answer.sent);
   }
 
   // Who holds it, or something above it; null if nobody does any more.
@@ -442,24 +434,18 @@ class Session {
     return (await Promise.all(holders).catch(() => [])).map(({ note }) => note).find(Boolean) || null;
   }
 
-  _grant(want, tokens, sent) {
-    return new Lease(this, want, want.names.map((name, i) => [name, Number(tokens[i])]), sent);
-  }
-
-  // A turn may have come some time after it was asked for: when was the lease held for sure?
-  async _confirm({ names: [name], ttl }, { token, sent }) {
-    if (now() - sent < Math.min(ttl / 12, 1000)) {
-      return sent;
-    }
-    const renewed = await this.lines.ask(RENEW, [name, token]);
-    if (renewed.value !== 't') {
-      throw new LeaseLost(`the lease on "${name}" was lost at once`);
-    }
-    return renewed.sent;
+  // A turn may have come some time after it was asked for: when was the lease held for sure?  If it is lost, it
+  // is asked for again.
+  async _confirm(want, { token, sent }) {
+    const recent = now() - sent < Math.min(want.ttl / 12, 1000);
+    const held = recent ? { value: 't', sent } : await this.lines.ask(RENEW, [want.names[0], token]);
+    want.got = null;
+    want.inDoubt = held.value !== 't';
+    return { value: want.inDoubt ? null : token, sent: held.sent };
   }
 
   // End what a request in doubt may have been granted, by its token: if that is late, it ends nothing
-  // newer.
+  // newer.  Fulfilled with whether the server has.
   async _undo(want) {
     const until = now() + DOUBT_WITHIN_MS;
     while (now() < until) {
@@ -468,15 +454,17 @@ class Session {
           const { value } = await this.lines.ask(FIND, [name, want.owner], until);
           await (value === 'NULL' || this.lines.ask(RELEASE, [name, value], until));
         }));
-        return;
+        return true;
       } catch {
         await nap(100);
       }
     }
     this._doubt(want.claims, now() + want.ttl);
+    return false;
   }
 
-  // What could not be undone or released, a later request of the task asks for, or undoes.
+  // What could not be undone or released, a later request of the task undoes first: a release that is under
+  // way still must not end what it gets.
   _doubt(claims, until) {
     this._doubts.forEach((end, key) => end > now() || this._doubts.delete(key));
     claims.forEach(({ key }) => this._doubts.set(key, until));

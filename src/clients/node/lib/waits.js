@@ -16,9 +16,10 @@ const SHORTEST_MS = 10;
 const LONGEST_MS = 500;
 
 // How long a place is kept between calls, which is how long a program that dies holds others up;
-// and how long a call waits, for it keeps a snapshot.
+// how long a call waits, for it keeps a snapshot; and how late an answer may be, or places may have run out.
 const KEEP_MS = 10000;
 const TAKE_MS = 5000;
+const LATE_MS = 2000;
 
 const TAKE = { rank: USUAL, within: TAKE_MS + 10000, text: ({ schema }) => `SELECT name, owner, token FROM ${schema}dlock_take($1, $2::interval, $3::interval)` };
 
@@ -61,19 +62,18 @@ class Waits {
 
   async take() {
     const taker = this.taker = new Lines(this.session.where, { only: true });
-    let last = now();
     while (this.places.size > 0) {
+      const [at, wall] = [now(), Date.now()]; // the latter goes on while the machine is suspended
       try {
         const { rows, sent } = await taker.ask(TAKE, [this.session.client, interval(TAKE_MS), interval(KEEP_MS)]);
         rows.forEach(([name, owner, token]) => this.taken(`${owner}\0${name}`, name, token, sent));
-        if (sent - last > KEEP_MS / 2) {
+        if (Math.max(now() - at, Date.now() - wall) > TAKE_MS + LATE_MS) {
           this.allAgain();
         }
       } catch (error) {
         await (this.places.size > 0 && nap(LONGEST_MS));
         this.allAgain();
       }
-      last = now();
     }
     this.taker = null;
     taker.lines[0].close();
@@ -96,11 +96,11 @@ class Waits {
     });
   }
 
-  // Fulfilled when its turn has come, or it is time to ask again.
-  async turn(want) {
+  // Fulfilled when its turn has come, or it is time to ask again.  It asked for a place when "sent" was.
+  async turn(want, sent) {
     await new Promise((resolve) => {
       want.go = resolve;
-      if (want.got || want.gone || want.inDoubt) {
+      if (want.got || want.gone || want.inDoubt || (want.placed && now() - sent > LATE_MS)) {
         resolve();
         return;
       }
@@ -125,7 +125,7 @@ class Waits {
 
   close() {
     if (this.taker) {
-      this.taker.drop();
+      this.taker.lines[0].drop();
     }
   }
 }

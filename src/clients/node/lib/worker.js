@@ -5,7 +5,7 @@
 const { LeaseLost, ServerUnreachable } = require('./errors');
 const { Hold } = require('./hold');
 const { Lines, URGENT, USUAL, ignore } = require('./lines');
-const { now, span, interval, nap } = require('./span');
+const { now, span, interval, timer, nap } = require('./span');
 
 // How long a capture waits for tasks; so long, it holds a snapshot, and stop() waits for it.
 const WAIT_MS = 1000;
@@ -140,8 +140,9 @@ class Worker {
   // Capture no more, and wait for tasks under way; after "grace" abort their signals: those that
   // end with an error then are given back as if they had not been captured.
   async stop({ grace = Infinity } = {}) {
+    const until = grace === Infinity ? Infinity : now() + span(grace, 'grace');
+    const limit = until < Infinity ? timer(() => this._stopper.abort(new LeaseLost('the worker stops')), until) : null;
     this._stopping = true;
-    const limit = grace === Infinity ? null : setTimeout(() => this._stopper.abort(new LeaseLost('the worker stops')), span(grace, 'grace'));
     await this._done;
     await Promise.all(this.running);
     clearTimeout(limit);
