@@ -71,6 +71,7 @@ type Session struct {
 	doubts    map[string]time.Time // until when an owner may hold what it has not heard of, by the key of its stake
 	waiting   int                  // how many requests may have a place
 	taker     *lines               // the connection that takes turns
+	relyFor   time.Duration        // how long requests rely on their places
 	timer     *time.Timer          // for the next renewal or deadline
 	timerAt   time.Time
 	inTrouble bool // do renewals fail?
@@ -112,7 +113,7 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
 		lines: newLines(source, 2), over: make(chan struct{}),
-		holds: map[*hold]bool{}, stakes: map[string]*stake{}, doubts: map[string]time.Time{},
+		holds: map[*hold]bool{}, stakes: map[string]*stake{}, doubts: map[string]time.Time{}, relyFor: relyFor,
 	}
 	s.idle = sync.NewCond(&s.mu)
 	for _, set := range options {

@@ -29,6 +29,7 @@ func (e stateError) SQLState() string { return string(e) }
 type server struct {
 	t       *testing.T
 	asked   chan *statement
+	turns   chan string // answers to dlock_take()
 	clients atomic.Int32
 	closed  atomic.Int32 // of them
 	pid     atomic.Value // of its process
@@ -67,8 +68,15 @@ func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string
 		return texts("{1" + strings.Repeat(",1", strings.Count(args[0].(string), ",")) + "}"), nil // the holders have gone
 	}
 	if strings.Contains(query, "dlock_take(") {
-		<-ctx.Done() // no turn comes
-		return nil, ctx.Err()
+		select {
+		case turn := <-c.s.turns:
+			if turn == "" {
+				return nil, nil
+			}
+			return texts(strings.Split(turn, " ")...), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	statement := &statement{regexp.MustCompile(`dlock_([a-z_]+)`).FindStringSubmatch(query)[1], args, make(chan any, 1)}
 	c.s.asked <- statement
@@ -146,7 +154,7 @@ type told struct{ messages chan string }
 func (t told) Warn(message string, args ...any) { t.messages <- fmt.Sprint(message, args) }
 
 func start(t *testing.T) (*server, *dlock.Session, told) {
-	s := &server{t: t, asked: make(chan *statement, 100)}
+	s := &server{t: t, asked: make(chan *statement, 100), turns: make(chan string, 9)}
 	logger := told{make(chan string, 100)}
 	return s, dlock.ConnectTo(s, s, dlock.Log(logger)), logger
 }
@@ -624,6 +632,23 @@ func TestSharedPlace(t *testing.T) {
 	go session.Close()
 	expect(t, (<-waits[0]).err, dlock.ErrClosed)
 	asked("0") <- "{NULL}"
+}
+
+// A place that has gone unseen, and takes that succeed: the request asks again.
+func TestUnseenEnd(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	session.RelyFor(0)
+	c := acquire(s, session, context.Background(), []string{"a"}, dlock.Wait(dlock.Forever))
+	s.next("acquire_each", "a").answer <- "{NULL}"
+	s.turns <- ""
+	s.next("acquire_each", "a").answer <- "{7}"
+	if count := s.clients.Load(); count > 2 {
+		t.Error(count, "connections: it has asked as no turn came")
+	}
+	r := <-c[0]
+	expect(t, r.err, nil)
+	s.release(r.lease)
 }
 
 // What a task may hold unheard refuses none of its requests: the next one asks for that, or the last one ends it.

@@ -4,8 +4,8 @@ package dlock
 // acquire.go: it asks, waits here for its turn, and asks again.
 //
 // The request keeps its place in the queue of the lock, and one connection, there only while
-// something waits, takes the turns of all.  After an outage, or if places may have run out as
-// this process did not get to run, all ask again.
+// something waits, takes the turns of all.  After an outage all ask again; and from time to time, for
+// places may go unseen: this process did not get to run, or a pooler has led to a server that was restarted.
 //
 // Paths and several locks at once have no place, and ask again in intervals that grow.
 
@@ -20,11 +20,12 @@ const (
 )
 
 // How long a place is kept between calls, which is how long a program that dies holds others up;
-// and how long a call waits, for it keeps a snapshot.  It goes on when nothing waits any more: the turn of a request to
-// come may be in its answer.
+// how long a call waits, for it keeps a snapshot; and after how long all ask again.  The call goes on when nothing waits any more:
+// the turn of a request to come may be in its answer.
 const (
 	keepPlace = 10 * time.Second
 	takeFor   = 5 * time.Second
+	relyFor   = 30 * time.Second
 )
 
 var takeKind = &kind{text: "SELECT name, owner, token::text FROM @dlock_take($1, $2::interval, $3::interval)"}
@@ -55,7 +56,7 @@ func (s *Session) awaitTurn(ctx context.Context, w *want) {
 // Take turns, as long as there are places.
 func (s *Session) take(taker *lines) {
 	defer taker.close()
-	for last := time.Now(); ; last = time.Now() {
+	for asked := time.Now(); ; {
 		s.mu.Lock()
 		if s.waiting == 0 {
 			s.taker = nil
@@ -68,16 +69,17 @@ func (s *Session) take(taker *lines) {
 		for _, row := range a.rows {
 			s.taken(*row[0], *row[1], row[2], a.sent)
 		}
-		waits := s.waiting > 0
+		waits, failed := s.waiting > 0, a.err != nil
 		s.mu.Unlock()
-		if a.err != nil && waits {
+		if failed && waits {
 			time.Sleep(longestPoll)
 		}
-		if a.err != nil || a.sent.Sub(last) > keepPlace/2 {
+		if failed || time.Since(asked) > s.relyFor {
+			asked = time.Now()
 			s.mu.Lock()
 			for _, k := range s.stakes {
 				for _, w := range k.places {
-					w.inDoubt = true
+					w.inDoubt = w.inDoubt || failed
 				}
 				wakeUp(k.places)
 			}
