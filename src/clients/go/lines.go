@@ -131,6 +131,11 @@ func (k *kind) rank() int {
 func (l *lines) submit(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if r.done != nil { // not before: what the timer calls may come at once, and stops it
+		r.timer = time.AfterFunc(r.within, func() {
+			l.withdraw(r, failure(ErrUnreachable, nil, "the server did not get to answer in time"))
+		})
+	}
 	l.queues[r.rank()] = append(l.queues[r.rank()], r)
 	l.pump()
 }
@@ -138,9 +143,6 @@ func (l *lines) submit(r *request) {
 // Begin to ask.
 func (l *lines) start(within time.Duration, k *kind, row ...any) *request {
 	r := &request{kind: k, row: row, within: within, done: make(chan answer, 1)}
-	r.timer = time.AfterFunc(within, func() {
-		l.withdraw(r, failure(ErrUnreachable, nil, "the server did not get to answer in time"))
-	})
 	l.submit(r)
 	return r
 }
@@ -299,7 +301,7 @@ func (c *line) ask(batch []*request) {
 // It does not come back in time.  Another line has its place, for a driver may wait for ever for a server that is silent.
 func (c *line) leave(batch []*request) {
 	c.mu.Lock()
-	if len(c.batch) == 0 || c.batch[0] != batch[0] {
+	if len(c.batch) == 0 || &c.batch[0] != &batch[0] { // half of it may be asked again
 		c.mu.Unlock()
 		return
 	}

@@ -53,6 +53,31 @@ func TestLittleTime(t *testing.T) {
 	l.close()
 }
 
+// A request without time is answered, and no timer is met half made.
+func TestNoTime(t *testing.T) {
+	t.Parallel()
+	l := newLines(slowSource{}, 1)
+	l.lines[0].busy = true
+	for i := 0; i < 20000; i++ {
+		if a := l.ask(-1, renewKind, "a", "1"); a.err == nil || a.doubt {
+			t.Fatal(a)
+		}
+	}
+}
+
+// The time of a batch that was over ends no half of it, which is asked again.
+func TestLateTimer(t *testing.T) {
+	t.Parallel()
+	c := newLines(slowSource{}, 1).lines[0]
+	r := &request{kind: renewKind, then: func(answer) { t.Error("an answer") }}
+	c.batch = []*request{r}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.leave([]*request{r, r})
+	if c.left || c.ctx.Err() != nil {
+		t.Error("the connection has ended")
+	}
+}
+
 // A request after the end, and before the line has seen that, does not wait for the line: it may want the mutex.
 func TestLate(t *testing.T) {
 	t.Parallel()
