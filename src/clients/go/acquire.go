@@ -120,16 +120,17 @@ type want struct {
 	names       []string
 	label       string
 	owner, task string
+	after       int64 // a token up to this is that of a lease before
 	until       time.Time
 	wake        chan struct{} // it is time to ask again
 	gone        chan struct{} // closed when it is over
 	delay       time.Duration // if it has to ask again by itself
-	placed      bool          // may it have a place?
-	returns     bool          // it has asked for what its owner may hold
+	returns     bool          // what it is told twice is one lease: it has asked for what its owner may hold
 	stakes      []*stake      // of the names
 
 	// Protected by the session's mutex.
 	got      *turn
+	placed   bool // may it have a place?
 	expected bool // turns are
 	inDoubt  bool // it may have been granted what it has not heard of
 }
@@ -145,6 +146,7 @@ type turn struct {
 type stake struct {
 	key          string
 	held, wanted int     // leases, and requests
+	told         string  // a token that may be told once more, as a turn
 	places       []*want // those of the requests that wait at a place, in order
 	leaving      []*want // those that nobody waits for any more
 }
@@ -226,6 +228,7 @@ func (s *Session) want(ctx context.Context, w *want) error {
 		s.stakes[key].wanted++
 		w.stakes = append(w.stakes, s.stakes[key])
 	}
+	w.after = s.newest
 	s.inherit(w)
 	return nil
 }
@@ -266,8 +269,8 @@ func (s *Session) finish(w *want) {
 		k.leaving, _ = without(k.leaving, w)
 		s.adjust(k, 0, -1)
 	}
-	if w.got != nil && w.got.token != "" {
-		s.decline(w.names[0], w.got.token)
+	if w.got != nil && w.got.token != "" && w.got.token != w.stakes[0].told {
+		s.decline(w.owner, w.names[0], w.got.token)
 	}
 	s.ended()
 }
@@ -356,7 +359,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			return nil, nil, err
 		}
 		s.mu.Lock()
-		got, inDoubt := w.got, w.inDoubt
+		got, inDoubt, hadPlace := w.got, w.inDoubt, w.placed
 		w.inDoubt = false
 		s.mu.Unlock()
 		never := got != nil && got.token == ""
@@ -364,12 +367,16 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		var a answer
 		var tokens []string
 		if got != nil && !never {
-			if a = s.confirm(ctx, w, got); a.err == nil {
-				tokens = []string{got.token}
+			if a = s.confirm(ctx, w, got); a.err == nil && a.value != "t" { // lost at once: it asks again
+				s.mu.Lock()
+				w.got, w.inDoubt = nil, w.inDoubt || inDoubt
+				s.mu.Unlock()
+				continue
+			} else if a.err == nil {
+				tokens, w.returns = []string{got.token}, true
 			}
 		} else {
 			var underWay *request
-			hadPlace := w.placed
 			a, underWay = s.wait(ctx, s.request(w, last, inDoubt))
 			if underWay != nil {
 				s.mu.Lock()
@@ -378,29 +385,22 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 				return nil, underWay, a.err
 			}
 			tokens = a.tokens()
-			if a.err != nil && !a.doubt {
-				w.placed = hadPlace
-			}
 		}
 		if tokens != nil && time.Now().Before(a.sent.Add(w.ttl-marginOf(w.ttl))) {
-			return s.grant(w, tokens, a.sent), nil, nil
+			return s.grant(w, tokens, a.sent, w.onLost), nil, nil
 		}
 		if tokens != nil {
 			// What the work could not begin with is given back, also if the caller gives up; once, it is asked for again.
-			released := make(chan struct{})
+			lease, released := s.grant(w, tokens, a.sent, nil), make(chan struct{})
 			s.mu.Lock()
-			if w.got == got || w.got.token == tokens[0] { // and not another turn, which may just have come
+			if w.returns { // and not another turn, which may just have come
 				w.got = nil
 			}
 			got = nil
-			s.busy++
 			s.mu.Unlock()
 			late++
 			go func() {
-				defer s.end()
-				for i, name := range w.names {
-					s.lines.ask(answerWithin, releaseKind, name, tokens[i])
-				}
+				_ = lease.Release()
 				close(released)
 			}()
 			select {
@@ -413,8 +413,8 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		s.mu.Lock()
 		raised := w.inDoubt || w.got != got // meanwhile
 		w.inDoubt = w.inDoubt || a.doubt || inDoubt && (a.err != nil || !w.returns)
+		w.placed = w.placed && (hadPlace || a.err == nil || a.doubt) && !(last && a.err == nil)
 		s.mu.Unlock()
-		w.placed = w.placed && !(last && a.err == nil)
 		switch {
 		case a.err == nil && never:
 			return nil, nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
@@ -445,19 +445,21 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 // End what nobody waits for any more: a request under way, a place, and what may have been granted unheard.
 func (s *Session) abandon(w *want, underWay *request) {
 	s.mu.Lock()
-	inDoubt, ownTurn := w.inDoubt, w.got != nil
+	inDoubt, got := w.inDoubt, w.got
 	s.mu.Unlock()
 	var a answer
 	if underWay != nil {
 		a = <-underWay.done
 		inDoubt = a.doubt || inDoubt && (a.err != nil || !w.returns)
 	}
-	if a.tokens() == nil && w.placed && !ownTurn {
+	if a.tokens() == nil && got != nil {
+		a, w.returns = answer{value: got.token, sent: got.sent}, true
+	} else if a.tokens() == nil && w.placed {
 		a = <-s.request(w, true, inDoubt).done
 		inDoubt = a.doubt || inDoubt && (a.err != nil || !w.returns)
 	}
 	if tokens := a.tokens(); tokens != nil {
-		_ = s.grant(w, tokens, a.sent).Release()
+		_ = s.grant(w, tokens, a.sent, nil).Release()
 	} else if inDoubt {
 		s.undo(w)
 	}
@@ -501,12 +503,12 @@ func (a answer) holder() (holder *Holder, err error) {
 	return holder, a.err
 }
 
-func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
+func (s *Session) grant(w *want, tokens []string, sent time.Time, onLost func(*Lease)) *Lease {
 	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}, stakes: w.stakes}
 	l.s, l.task, l.what, l.renewal, l.release = s, w.task, fmt.Sprintf("the lease on %q", l.Name), renewKind, l.Release
 	l.enter = func() string { return presentSQL([]*Lease{l}) }
-	if w.onLost != nil {
-		l.onLost = func() { w.onLost(l) }
+	if onLost != nil {
+		l.onLost = func() { onLost(l) }
 	}
 	for i, name := range w.names {
 		l.Tokens[name], _ = parse(tokens[i])
@@ -515,21 +517,23 @@ func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
 	l.Token = l.Tokens[w.names[0]]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w.returns {
+		w.stakes[0].told = tokens[0]
+	}
+	if s.newest < l.Token {
+		s.newest = l.Token
+	}
 	l.begin(w.ttl, sent)
 	l.count(1)
 	return l
 }
 
-// A turn may have come some time after it was asked for: when was the lease held for sure?
+// A turn may have come some time after it was asked for, and be that of a request before: when was the lease held for sure?
 func (s *Session) confirm(ctx context.Context, w *want, got *turn) answer {
-	if time.Since(got.sent) <= shorter(w.ttl/12, time.Second) {
-		return answer{sent: got.sent}
+	if token, _ := parse(got.token); token > w.after && time.Since(got.sent) <= shorter(w.ttl/12, time.Second) {
+		return answer{value: "t", sent: got.sent}
 	}
-	a := s.ask(ctx, renewKind, w.names[0], got.token)
-	if a.err == nil && a.value != "t" {
-		a.err = failure(ErrLost, nil, "the lease on %q was lost at once", w.label)
-	}
-	return a
+	return s.ask(ctx, renewKind, w.names[0], got.token)
 }
 
 // End what a request in doubt may have been granted.  That is found first, and released by its token: so a statement

@@ -69,6 +69,7 @@ type Session struct {
 	holds     map[*hold]bool       // to be renewed
 	stakes    map[string]*stake    // by owner and name
 	doubts    map[string]time.Time // until when an owner may hold what it has not heard of, by the key of its stake
+	newest    int64                // the largest token that a lease has had
 	waiting   int                  // how many requests may have a place
 	taker     *lines               // the connection that takes turns
 	relyFor   time.Duration        // how long requests rely on their places

@@ -651,6 +651,74 @@ func TestUnseenEnd(t *testing.T) {
 	s.release(r.lease)
 }
 
+// A request for "a" that waits, and has a turn whose token is not above one that was heard of before it began: so it asks whether it
+// has that.
+func turn(s *server, session *dlock.Session, ctx context.Context, between func(), options ...dlock.Option) (chan result, *statement) {
+	s.t.Helper()
+	s.release(held(s, session, "x"))
+	c := acquire(s, session, ctx, []string{"a"}, append(options, dlock.Wait(dlock.Forever))...)
+	asked := s.next("acquire_each", "a")
+	asked.answer <- "{NULL}"
+	between()
+	s.turns <- "a " + strings.Trim(asked.args[1].(string), `{"}`) + " 7"
+	return c[0], s.next("renew_each", "a")
+}
+
+// A turn that was that of a request before is none, nor is one that has ended: the request asks again.
+func TestTurnOver(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c, confirming := turn(s, session, context.Background(), func() {})
+	confirming.answer <- "{f}"
+	s.next("acquire_each", "a").answer <- "{9}"
+	r := <-c
+	if r.err != nil || r.lease.Token != 9 {
+		t.Fatal(r)
+	}
+	s.release(r.lease)
+}
+
+// A turn that has come as the session is closed is given back before it has closed, and again if that is not heard.
+func TestTurnAtClose(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c, confirming := turn(s, session, context.Background(), func() {})
+	closed := make(chan error, 1)
+	go func() { closed <- session.Close() }()
+	expect(t, (<-c).err, dlock.ErrClosed)
+	confirming.answer <- "{t}"
+	s.next("release_each", "a").answer <- stateError("57P01")
+	again := s.next("release_each", "a")
+	if len(closed) > 0 {
+		t.Error("it has closed before")
+	}
+	again.answer <- "{t}"
+	expect(t, <-closed, nil)
+}
+
+// A turn that is given up is released, though another request of its task has entered that lease.
+func TestTurnEntered(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	task := dlock.WithTask(context.Background(), "one")
+	first, giveUp := context.WithCancel(task)
+	var other chan result
+	var entering *statement
+	c, confirming := turn(s, session, first, func() {
+		other = acquire(s, session, task, []string{"a"}, dlock.Reenter())[0]
+		entering = s.next("acquire_each", "a")
+	}, dlock.Reenter())
+	entering.answer <- "{7}"
+	entered := <-other
+	expect(t, entered.err, nil)
+	giveUp()
+	expect(t, (<-c).err, context.Canceled)
+	confirming.answer <- "{t}"
+	s.next("release_each", "a").answer <- "{t}"
+	s.release(entered.lease)
+	s.none()
+}
+
 // What a task may hold unheard refuses none of its requests: the next one asks for that, or the last one ends it.
 func TestUnheard(t *testing.T) {
 	t.Parallel()

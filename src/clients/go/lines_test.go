@@ -78,6 +78,17 @@ func TestLateTimer(t *testing.T) {
 	}
 }
 
+// A turn is that of a request that may have a place: one that has none may have asked for another lease.
+func TestTurnOfAnother(t *testing.T) {
+	t.Parallel()
+	s, without, with, token := ConnectTo(t, slowSource{}), &want{}, &want{placed: true}, "7"
+	s.stakes[stakeKey("o", "a")] = &stake{places: []*want{without, with}}
+	s.taken("a", "o", &token, time.Now())
+	if without.got != nil || with.got == nil {
+		t.Error(without.got, with.got)
+	}
+}
+
 // A request after the end, and before the line has seen that, does not wait for the line: it may want the mutex.
 func TestLate(t *testing.T) {
 	t.Parallel()

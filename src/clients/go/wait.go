@@ -93,22 +93,32 @@ func (s *Session) taken(name, owner string, token *string, sent time.Time) {
 	if token == nil {
 		token = new(string)
 	}
-	if k := s.stakes[stakeKey(owner, name)]; k != nil && len(k.places) > 0 && k.places[0].got == nil {
-		k.places[0].got = &turn{*token, sent}
-		wakeUp(k.places)
-	} else if *token != "" {
-		s.decline(name, *token)
+	if k := s.stakes[stakeKey(owner, name)]; k != nil {
+		if *token != "" && *token == k.told {
+			return
+		}
+		for _, w := range k.places {
+			if w.placed && w.got == nil {
+				w.got = &turn{*token, sent}
+				wakeUp(k.places)
+				return
+			}
+		}
+	}
+	if *token != "" {
+		s.decline(owner, name, *token)
 	}
 }
 
 // Release a turn that was not taken; the mutex is held.
-func (s *Session) decline(name, token string) {
-	for h := range s.holds {
-		if h.rows[0][0] == name && h.rows[0][1] == token {
-			return
-		}
-	}
-	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, within: urgentWithin, then: func(answer) {}})
+func (s *Session) decline(owner, name, token string) {
+	l := &Lease{Owner: owner}
+	l.s, l.rows = s, [][]any{{name, token}}
+	s.busy++
+	go func() {
+		defer s.end()
+		l.giveBack()
+	}()
 }
 
 func wakeUp(list []*want) {
