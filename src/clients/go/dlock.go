@@ -147,7 +147,7 @@ func (s *Session) Acquire(ctx context.Context, name string, options ...Option) (
 
 // AcquireAll acquires all of the locks, or none.
 func (s *Session) AcquireAll(ctx context.Context, names []string, options ...Option) (*Lease, error) {
-	return s.acquire(ctx, several, names, options)
+	return s.acquire(ctx, several, append([]string(nil), names...), options) // the caller's may change while it is undone
 }
 
 // AcquirePath acquires a place in a hierarchy, such as "a/b/c".

@@ -499,6 +499,25 @@ func TestLateGrant(t *testing.T) {
 	s.next("release_each", "a").answer <- "{t}"
 }
 
+// What is undone is what was asked for, whatever the caller does with its names.
+func TestUndoOfNames(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	ctx, giveUp := context.WithCancel(context.Background())
+	names, done := []string{"a"}, make(chan error)
+	go func() {
+		_, err := session.AcquireAll(ctx, names)
+		done <- err
+	}()
+	granting := s.next("acquire_all", "a")
+	giveUp()
+	expect(t, <-done, context.Canceled)
+	names[0] = "b"
+	granting.answer <- stateError("57P01")
+	s.next("lease", "a").answer <- `{1} [{"token":2}]`
+	s.next("release_each", "a").answer <- "{t}"
+}
+
 // What was granted unheard is found, and ended by its token; what its task asks for meanwhile waits for that, until it is given up.
 func TestUndo(t *testing.T) {
 	t.Parallel()
