@@ -833,6 +833,26 @@ func TestLoss(t *testing.T) {
 	<-called
 }
 
+// Work is not begun under a lease that has ended.
+func TestRunLate(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	lease := held(s, session, "job")
+	s.next("renew_each", "job").answer <- "{f}"
+	for !lease.Lost() {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan error)
+	go func() {
+		done <- lease.Run(context.Background(), func(context.Context, *dlock.Lease) error {
+			t.Error("it has begun")
+			return nil
+		})
+	}()
+	s.next("release_each", "job").answer <- "{f}"
+	expect(t, <-done, dlock.ErrLost)
+}
+
 // A task whose capture has ended is not begun; one whose handler ends its goroutine has ended.
 func TestTasks(t *testing.T) {
 	t.Parallel()

@@ -259,7 +259,7 @@ func (l *Lease) count(more int) {
 	}
 }
 
-// Run runs work under the lease, and releases that when the work has ended, see Session.Lease.
+// Run runs work under the lease, if that is held still, and releases that when the work has ended, see Session.Lease.
 func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
@@ -272,7 +272,10 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) erro
 			err = &bothErrors{ended, err}
 		}
 	}()
-	return work(ctx, l)
+	if err = l.Err(); err == nil {
+		err = work(ctx, l)
+	}
+	return err
 }
 
 // Release gives the lease back.  The error tells if it was lost before.
