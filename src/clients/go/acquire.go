@@ -167,7 +167,7 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 	}
 	var inherited bool
 	if w.task, inherited = ctx.Value(taskKey{}).(string); !inherited {
-		w.task = fmt.Sprint(tasks.Add(1))
+		w.task = newTask()
 	}
 	w.owner = s.client + "#" + w.task
 	if err := s.begin(ctx); err != nil {

@@ -323,11 +323,14 @@ type taskKey struct{}
 
 var tasks atomic.Int64
 
+// Programs number tasks, too: theirs are not to be the same.
+func newTask() string { return fmt.Sprint("~", tasks.Add(1)) }
+
 // WithTask makes what is asked for with the context part of a task: an owner of leases, and not the one around it.
-// Without a name it is a new one.
+// Without a name it is a new one, whose name begins with "~".
 func WithTask(ctx context.Context, name string) context.Context {
 	if name == "" {
-		name = fmt.Sprint(tasks.Add(1))
+		name = newTask()
 	}
 	return context.WithValue(ctx, taskKey{}, name)
 }

@@ -1002,6 +1002,12 @@ func TestOwner(t *testing.T) {
 	}
 	s.next("release_each", "job").answer <- "{t}"
 	expect(t, <-done, nil)
+
+	// A task that the program names by a number is none that has been numbered.
+	acquire(s, session, context.Background(), []string{"b"})
+	if owner := s.next("acquire_each", "b").args[1].(string); !strings.Contains(owner, "#~") {
+		t.Error(owner)
+	}
 }
 
 // The session of a pool that has no room for it.

@@ -210,7 +210,7 @@ func (s *Session) newTask(queue, schema string, row []*string, ttl time.Duration
 	}
 	t.Priority, _ = strconv.Atoi(*row[3])
 	t.Attempts, _ = strconv.Atoi(*row[4])
-	t.what, t.task = fmt.Sprintf("task %q of queue %q", t.Key, queue), fmt.Sprint(tasks.Add(1))
+	t.what, t.task = fmt.Sprintf("task %q of queue %q", t.Key, queue), newTask()
 	t.renewal, t.rows = taskRenewKind, [][]any{t.row(nil)}
 	t.leave = func() string {
 		state := "NULL"
