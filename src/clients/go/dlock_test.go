@@ -754,6 +754,7 @@ func TestUnheard(t *testing.T) {
 	c := acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
 	asked("deny") <- "{7}"
 	lease := (<-c[0]).lease
+	lease.Outlive()
 	released := make(chan error)
 	go func() { released <- lease.Release() }()
 	for over := false; !over; {
@@ -761,7 +762,7 @@ func TestUnheard(t *testing.T) {
 		case statement := <-s.asked:
 			statement.answer <- stateError("57P01")
 		case err := <-released:
-			expect(t, err, nil)
+			expect(t, err, dlock.ErrUnreachable)
 			over = true
 		}
 	}

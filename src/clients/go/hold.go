@@ -329,7 +329,7 @@ func (l *Lease) giveBack() (lost bool) {
 	}
 	unknown = append(unknown, left...)
 	for _, row := range unknown {
-		l.s.doubt(stakeKey(l.Owner, row[0].(string)), time.Now().Add(l.Remaining()))
+		l.s.doubt(stakeKey(l.Owner, row[0].(string)), time.Now().Add(l.ttl)) // a renewal may not have been heard of, too
 	}
 	return lost || len(unknown) > 0 && l.Remaining() == 0
 }
