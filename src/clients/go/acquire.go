@@ -11,12 +11,8 @@ import (
 	"time"
 )
 
-// How long a request whose answer is not known is sent again, or tried to be undone, after it was
-// to end; and how soon one is sent again to a server that is away.
-const (
-	doubtWithin = 3 * time.Second
-	retryAfter  = 200 * time.Millisecond
-)
+// How soon a request is sent again to a server that is away.
+const retryAfter = 200 * time.Millisecond
 
 // Forever is for Wait.
 const Forever = time.Duration(math.MaxInt64)
@@ -93,11 +89,11 @@ const (
 )
 
 var (
-	renewKind   = &kind{key: "renew", urgent: true, text: "SELECT @dlock_renew_each($1::text[], $2::bigint[])::text"}
-	releaseKind = &kind{key: "release", urgent: true, text: "SELECT @dlock_release_each($1::text[], $2::bigint[])::text"}
+	renewKind   = &kind{key: "renew", text: "SELECT @dlock_renew_each($1::text[], $2::bigint[])::text"}
+	releaseKind = &kind{key: "release", text: "SELECT @dlock_release_each($1::text[], $2::bigint[])::text"}
 
 	// Who holds a lock; or what an owner holds there.
-	holderKind = &kind{key: "holder", urgent: true, text: "SELECT array_agg(i ORDER BY i)::text, " +
+	holderKind = &kind{key: "holder", text: "SELECT array_agg(i ORDER BY i)::text, " +
 		"json_agg((SELECT l FROM @dlock_lease(n) AS l WHERE o IS NULL OR owner = o LIMIT 1) ORDER BY i)::text " +
 		"FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"}
 )
@@ -323,18 +319,18 @@ func (s *Session) request(w *want, last, inDoubt bool) *request {
 	s.mu.Unlock()
 	if w.call == single && w.payload == nil {
 		t := &terms{w.ttl, w.lockDelay, w.minHold, keep, w.mode, reentry, w.permits}
-		return s.lines.start(answerWithin, &kind{key: *t, text: manySQL, shared: t.list}, w.names[0], w.owner)
+		return s.lines.start(answerWithin, &kind{key: *t, rank: 1, text: manySQL, shared: t.list}, w.names[0], w.owner)
 	}
 	row := []any{w.names[0], w.owner, interval(w.ttl), w.mode, reentry, interval(w.lockDelay), interval(w.minHold), w.payload}
 	names, more := "", ""
 	if w.call == several {
-		row[0] = w.names
+		row[0] = arrayOf(w.names)
 		names = "::text[]"
 	} else if w.call == single {
 		row = append(row, w.permits, interval(keep))
 		more = ", permits => $9::integer, keep => $10::interval"
 	}
-	return s.lines.start(answerWithin, &kind{text: fmt.Sprintf(aloneSQL, calls[w.call], names, more)}, row...)
+	return s.lines.start(answerWithin, &kind{rank: 1, text: fmt.Sprintf(aloneSQL, calls[w.call], names, more)}, row...)
 }
 
 // The tokens that were granted, or none.
@@ -428,7 +424,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			return nil, nil, Explain(a.err)
 		default:
 			if a.doubt && limit.IsZero() {
-				limit = time.Now().Add(doubtWithin)
+				limit = time.Now().Add(giveBackWithin)
 			}
 			if late > 1 || last && !time.Now().Before(limit) {
 				return nil, nil, a.err
@@ -437,7 +433,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			if !last {
 				rest = shorter(rest, w.left())
 			}
-			s.nap(ctx, rest)
+			s.nap(ctx, rest, nil)
 		}
 	}
 }
@@ -542,7 +538,7 @@ func (s *Session) undo(w *want) {
 	s.mu.Lock()
 	tries := w.isAlone()
 	s.mu.Unlock()
-	until := time.Now().Add(doubtWithin)
+	until := time.Now().Add(giveBackWithin)
 	for i, name := range w.names {
 		for ; tries; tries = time.Now().Before(until) {
 			holder, err := s.lines.ask(time.Until(until), holderKind, name, w.owner).holder()
@@ -552,7 +548,7 @@ func (s *Session) undo(w *want) {
 			if err == nil {
 				break
 			}
-			time.Sleep(doubtWithin / 30)
+			time.Sleep(giveBackWithin / 30)
 		}
 		if !tries {
 			s.doubt(w.stakes[i].key, time.Now().Add(w.ttl))

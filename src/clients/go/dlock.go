@@ -60,10 +60,9 @@ type Session struct {
 	logger Logger
 	source Source
 	lines  *lines
-	over   chan struct{} // closed by Close
+	over   chan struct{} // closed by Close, with the mutex held
 
 	mu        sync.Mutex
-	closed    bool
 	busy      int                  // what Close waits for
 	idle      *sync.Cond           // nothing is busy
 	holds     map[*hold]bool       // to be renewed
@@ -105,7 +104,7 @@ func Connect(db *sql.DB, options ...SessionOption) *Session {
 func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	sessionsMu.Lock()
 	defer sessionsMu.Unlock()
-	if s := sessions[key]; s != nil && !s.isClosed() {
+	if s := sessions[key]; s != nil && s.gaveUp(context.Background()) == nil {
 		return s
 	}
 	var random [6]byte
@@ -160,7 +159,7 @@ func (s *Session) AcquirePermit(ctx context.Context, name string, permits int, o
 	return s.acquire(ctx, single, []string{name}, append(options[:len(options):len(options)], func(o *optionSet) { o.permits = fmt.Sprint(permits) }))
 }
 
-var onceKind = &kind{text: "SELECT @dlock_once($1, $2::interval)::text"}
+var onceKind = &kind{rank: 1, text: "SELECT @dlock_once($1, $2::interval)::text"}
 
 // Once returns a token, if this is the first call in this time slot; or 0.
 func (s *Session) Once(ctx context.Context, name string, every time.Duration) (int64, error) {
@@ -191,11 +190,10 @@ func (s *Session) Present(ctx context.Context, tx Execer, leases ...*Lease) erro
 // none of their functions may call it.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	if s.closed {
+	if s.gaveUp(context.Background()) != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.closed = true
 	close(s.over)
 	s.rest()
 	var releases sync.WaitGroup
@@ -238,12 +236,6 @@ func (s *Session) rest() {
 // Client is the first part of the owners "client#task".
 func (s *Session) Client() string { return s.client }
 
-func (s *Session) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
 // Begin something that Close waits for.
 func (s *Session) begin(ctx context.Context) error {
 	s.mu.Lock()
@@ -251,13 +243,11 @@ func (s *Session) begin(ctx context.Context) error {
 	if s.client == "" || strings.Contains(s.client, "#") {
 		return errors.New("dlock: a client must be a text without #")
 	}
-	if s.closed {
-		return ErrClosed
-	}
-	if ctx.Err() == nil {
+	err := s.gaveUp(ctx)
+	if err == nil {
 		s.busy++
 	}
-	return ctx.Err()
+	return err
 }
 
 // It has ended.
@@ -339,13 +329,14 @@ func interval(span time.Duration) string {
 	return strconv.FormatInt(span.Microseconds(), 10) + " microseconds"
 }
 
-// Sleep, unless the caller gives up.
-func (s *Session) nap(ctx context.Context, span time.Duration) {
+// Sleep, unless the caller gives up, or is woken.
+func (s *Session) nap(ctx context.Context, span time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(span)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-s.over:
+	case <-wake:
 	case <-timer.C:
 	}
 }

@@ -24,7 +24,7 @@ const (
 	stopBefore = 5 * time.Second
 )
 
-// How long to go on trying to give back what is held.
+// How long to go on trying to give back what is held, or may be, and to hear of a grant after the end of a wait.
 const giveBackWithin = 3 * time.Second
 
 type hold struct {
@@ -205,7 +205,10 @@ func (h *hold) renewed(sent time.Time, trouble error, lost bool) {
 			h.deadline = deadline
 		}
 	}
-	h.s.troubled(trouble)
+	if trouble != nil && !h.s.inTrouble {
+		go h.s.logger.Warn("dlock: renewals fail", "error", trouble)
+	}
+	h.s.inTrouble = trouble != nil
 	h.s.arm(h.next())
 }
 
@@ -374,14 +377,6 @@ func (s *Session) arm(at time.Time) {
 		s.timer.Stop()
 	}
 	s.timerAt, s.timer = at, time.AfterFunc(time.Until(at), s.tick)
-}
-
-// Renewals fail, or go on; the mutex is held.
-func (s *Session) troubled(err error) {
-	if err != nil && !s.inTrouble {
-		go s.logger.Warn("dlock: renewals fail", "error", err)
-	}
-	s.inTrouble = err != nil
 }
 
 // Adds pairs to the setting, for this transaction.

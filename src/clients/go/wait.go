@@ -28,12 +28,12 @@ const (
 	relyFor   = 30 * time.Second
 )
 
-var takeKind = &kind{text: "SELECT name, owner, token::text FROM @dlock_take($1, $2::interval, $3::interval)"}
+var takeKind = &kind{rank: 1, text: "SELECT name, owner, token::text FROM @dlock_take($1, $2::interval, $3::interval)"}
 
 // Wait for a turn, or until it is time to ask again.
 func (s *Session) awaitTurn(ctx context.Context, w *want) {
 	if !w.placed {
-		s.nap(ctx, shorter(w.delay, w.left()))
+		s.nap(ctx, shorter(w.delay, w.left()), nil)
 		w.delay = shorter(2*w.delay, longestPoll)
 		return
 	}
@@ -43,14 +43,7 @@ func (s *Session) awaitTurn(ctx context.Context, w *want) {
 		go s.take(s.taker)
 	}
 	s.mu.Unlock()
-	timer := time.NewTimer(w.left())
-	defer timer.Stop()
-	select {
-	case <-w.wake:
-	case <-ctx.Done():
-	case <-s.over:
-	case <-timer.C:
-	}
+	s.nap(ctx, w.left(), w.wake)
 }
 
 // Take turns, as long as there are places.
