@@ -4,6 +4,8 @@ package dlock
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"strings"
 	"testing"
 	"time"
@@ -104,4 +106,34 @@ func TestLate(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("it waits")
 	}
+}
+
+// A pooler without a server: it connects, and does not answer.
+type silentPooler struct{}
+
+func (silentPooler) Connect(context.Context) (driver.Conn, error) { return silentPooler{}, nil }
+func (silentPooler) Driver() driver.Driver                        { return nil }
+func (silentPooler) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
+func (silentPooler) Begin() (driver.Tx, error)                    { return nil, driver.ErrSkip }
+func (silentPooler) Close() error                                 { return nil }
+
+func (silentPooler) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A connection that does not answer at all is not left open.
+func TestSilentPooler(t *testing.T) {
+	t.Parallel()
+	db := sql.OpenDB(silentPooler{})
+	l := newLines(&sqlSource{db, true}, 1)
+	if a := l.ask(leastWithin, renewKind, "a", "1"); a.err == nil || a.doubt {
+		t.Error(a)
+	}
+	for until := time.Now().Add(time.Minute); db.Stats().OpenConnections > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("it is open")
+		}
+	}
+	l.close()
 }
