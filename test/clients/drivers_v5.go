@@ -12,7 +12,14 @@ import (
 )
 
 func openPgx5() (*driver, error) {
-	pool, err := pgxpool.New(context.Background(), "sslmode=disable pool_max_conns=20")
+	config, err := pgxpool.ParseConfig("sslmode=disable pool_max_conns=20")
+	if err != nil {
+		return nil, err
+	}
+	port := config.ConnConfig.Port
+	config.ConnConfig.Port = 1
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { c.Port = port; return nil }
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		return nil, err
 	}

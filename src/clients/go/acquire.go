@@ -11,12 +11,8 @@ import (
 	"time"
 )
 
-// How long a request whose answer is not known is sent again, or tried to be undone, after it was
-// to end; and how soon one is sent again to a server that is away.
-const (
-	doubtWithin = 3 * time.Second
-	retryAfter  = 200 * time.Millisecond
-)
+// How soon a request is sent again to a server that is away.
+const retryAfter = 200 * time.Millisecond
 
 // Forever is for Wait.
 const Forever = time.Duration(math.MaxInt64)
@@ -93,11 +89,11 @@ const (
 )
 
 var (
-	renewKind   = &kind{key: "renew", urgent: true, text: "SELECT @dlock_renew_each($1::text[], $2::bigint[])::text"}
-	releaseKind = &kind{key: "release", urgent: true, text: "SELECT @dlock_release_each($1::text[], $2::bigint[])::text"}
+	renewKind   = &kind{key: "renew", text: "SELECT @dlock_renew_each($1::text[], $2::bigint[])::text"}
+	releaseKind = &kind{key: "release", text: "SELECT @dlock_release_each($1::text[], $2::bigint[])::text"}
 
 	// Who holds a lock; or what an owner holds there.
-	holderKind = &kind{key: "holder", urgent: true, text: "SELECT array_agg(i ORDER BY i)::text, " +
+	holderKind = &kind{key: "holder", text: "SELECT array_agg(i ORDER BY i)::text, " +
 		"json_agg((SELECT l FROM @dlock_lease(n) AS l WHERE o IS NULL OR owner = o LIMIT 1) ORDER BY i)::text " +
 		"FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"}
 )
@@ -120,16 +116,17 @@ type want struct {
 	names       []string
 	label       string
 	owner, task string
+	after       int64 // a token up to this is that of a lease before
 	until       time.Time
 	wake        chan struct{} // it is time to ask again
 	gone        chan struct{} // closed when it is over
 	delay       time.Duration // if it has to ask again by itself
-	placed      bool          // may it have a place?
-	returns     bool          // it has asked for what its owner may hold
+	returns     bool          // what it is told twice is one lease: it has asked for what its owner may hold
 	stakes      []*stake      // of the names
 
 	// Protected by the session's mutex.
 	got      *turn
+	placed   bool // may it have a place?
 	expected bool // turns are
 	inDoubt  bool // it may have been granted what it has not heard of
 }
@@ -145,6 +142,7 @@ type turn struct {
 type stake struct {
 	key          string
 	held, wanted int     // leases, and requests
+	told         string  // a token that may be told once more, as a turn
 	places       []*want // those of the requests that wait at a place, in order
 	leaving      []*want // those that nobody waits for any more
 }
@@ -165,7 +163,7 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 	}
 	var inherited bool
 	if w.task, inherited = ctx.Value(taskKey{}).(string); !inherited {
-		w.task = fmt.Sprint(tasks.Add(1))
+		w.task = newTask()
 	}
 	w.owner = s.client + "#" + w.task
 	if err := s.begin(ctx); err != nil {
@@ -226,6 +224,7 @@ func (s *Session) want(ctx context.Context, w *want) error {
 		s.stakes[key].wanted++
 		w.stakes = append(w.stakes, s.stakes[key])
 	}
+	w.after = s.newest
 	s.inherit(w)
 	return nil
 }
@@ -266,8 +265,8 @@ func (s *Session) finish(w *want) {
 		k.leaving, _ = without(k.leaving, w)
 		s.adjust(k, 0, -1)
 	}
-	if w.got != nil && w.got.token != "" {
-		s.decline(w.names[0], w.got.token)
+	if w.got != nil && w.got.token != "" && w.got.token != w.stakes[0].told {
+		s.decline(w.owner, w.names[0], w.got.token)
 	}
 	s.ended()
 }
@@ -320,18 +319,18 @@ func (s *Session) request(w *want, last, inDoubt bool) *request {
 	s.mu.Unlock()
 	if w.call == single && w.payload == nil {
 		t := &terms{w.ttl, w.lockDelay, w.minHold, keep, w.mode, reentry, w.permits}
-		return s.lines.start(answerWithin, &kind{key: *t, text: manySQL, shared: t.list}, w.names[0], w.owner)
+		return s.lines.start(answerWithin, &kind{key: *t, rank: 1, text: manySQL, shared: t.list}, w.names[0], w.owner)
 	}
 	row := []any{w.names[0], w.owner, interval(w.ttl), w.mode, reentry, interval(w.lockDelay), interval(w.minHold), w.payload}
 	names, more := "", ""
 	if w.call == several {
-		row[0] = w.names
+		row[0] = arrayOf(w.names)
 		names = "::text[]"
 	} else if w.call == single {
 		row = append(row, w.permits, interval(keep))
 		more = ", permits => $9::integer, keep => $10::interval"
 	}
-	return s.lines.start(answerWithin, &kind{text: fmt.Sprintf(aloneSQL, calls[w.call], names, more)}, row...)
+	return s.lines.start(answerWithin, &kind{rank: 1, text: fmt.Sprintf(aloneSQL, calls[w.call], names, more)}, row...)
 }
 
 // The tokens that were granted, or none.
@@ -356,7 +355,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			return nil, nil, err
 		}
 		s.mu.Lock()
-		got, inDoubt := w.got, w.inDoubt
+		got, inDoubt, hadPlace := w.got, w.inDoubt, w.placed
 		w.inDoubt = false
 		s.mu.Unlock()
 		never := got != nil && got.token == ""
@@ -364,12 +363,16 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		var a answer
 		var tokens []string
 		if got != nil && !never {
-			if a = s.confirm(ctx, w, got); a.err == nil {
-				tokens = []string{got.token}
+			if a = s.confirm(ctx, w, got); a.err == nil && a.value != "t" { // lost at once: it asks again
+				s.mu.Lock()
+				w.got, w.inDoubt = nil, w.inDoubt || inDoubt
+				s.mu.Unlock()
+				continue
+			} else if a.err == nil {
+				tokens, w.returns = []string{got.token}, true
 			}
 		} else {
 			var underWay *request
-			hadPlace := w.placed
 			a, underWay = s.wait(ctx, s.request(w, last, inDoubt))
 			if underWay != nil {
 				s.mu.Lock()
@@ -378,29 +381,22 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 				return nil, underWay, a.err
 			}
 			tokens = a.tokens()
-			if a.err != nil && !a.doubt {
-				w.placed = hadPlace
-			}
 		}
 		if tokens != nil && time.Now().Before(a.sent.Add(w.ttl-marginOf(w.ttl))) {
-			return s.grant(w, tokens, a.sent), nil, nil
+			return s.grant(w, tokens, a.sent, w.onLost), nil, nil
 		}
 		if tokens != nil {
 			// What the work could not begin with is given back, also if the caller gives up; once, it is asked for again.
-			released := make(chan struct{})
+			lease, released := s.grant(w, tokens, a.sent, nil), make(chan struct{})
 			s.mu.Lock()
-			if w.got == got || w.got.token == tokens[0] { // and not another turn, which may just have come
+			if w.returns { // and not another turn, which may just have come
 				w.got = nil
 			}
 			got = nil
-			s.busy++
 			s.mu.Unlock()
 			late++
 			go func() {
-				defer s.end()
-				for i, name := range w.names {
-					s.lines.ask(answerWithin, releaseKind, name, tokens[i])
-				}
+				_ = lease.Release()
 				close(released)
 			}()
 			select {
@@ -413,8 +409,8 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		s.mu.Lock()
 		raised := w.inDoubt || w.got != got // meanwhile
 		w.inDoubt = w.inDoubt || a.doubt || inDoubt && (a.err != nil || !w.returns)
+		w.placed = w.placed && (hadPlace || a.err == nil || a.doubt) && !(last && a.err == nil)
 		s.mu.Unlock()
-		w.placed = w.placed && !(last && a.err == nil)
 		switch {
 		case a.err == nil && never:
 			return nil, nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
@@ -428,7 +424,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			return nil, nil, Explain(a.err)
 		default:
 			if a.doubt && limit.IsZero() {
-				limit = time.Now().Add(doubtWithin)
+				limit = time.Now().Add(giveBackWithin)
 			}
 			if late > 1 || last && !time.Now().Before(limit) {
 				return nil, nil, a.err
@@ -437,7 +433,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 			if !last {
 				rest = shorter(rest, w.left())
 			}
-			s.nap(ctx, rest)
+			s.nap(ctx, rest, nil)
 		}
 	}
 }
@@ -445,19 +441,21 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 // End what nobody waits for any more: a request under way, a place, and what may have been granted unheard.
 func (s *Session) abandon(w *want, underWay *request) {
 	s.mu.Lock()
-	inDoubt, ownTurn := w.inDoubt, w.got != nil
+	inDoubt, got := w.inDoubt, w.got
 	s.mu.Unlock()
 	var a answer
 	if underWay != nil {
 		a = <-underWay.done
 		inDoubt = a.doubt || inDoubt && (a.err != nil || !w.returns)
 	}
-	if a.tokens() == nil && w.placed && !ownTurn {
+	if a.tokens() == nil && got != nil {
+		a, w.returns = answer{value: got.token, sent: got.sent}, true
+	} else if a.tokens() == nil && w.placed {
 		a = <-s.request(w, true, inDoubt).done
 		inDoubt = a.doubt || inDoubt && (a.err != nil || !w.returns)
 	}
 	if tokens := a.tokens(); tokens != nil {
-		_ = s.grant(w, tokens, a.sent).Release()
+		_ = s.grant(w, tokens, a.sent, nil).Release()
 	} else if inDoubt {
 		s.undo(w)
 	}
@@ -501,12 +499,12 @@ func (a answer) holder() (holder *Holder, err error) {
 	return holder, a.err
 }
 
-func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
+func (s *Session) grant(w *want, tokens []string, sent time.Time, onLost func(*Lease)) *Lease {
 	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}, stakes: w.stakes}
 	l.s, l.task, l.what, l.renewal, l.release = s, w.task, fmt.Sprintf("the lease on %q", l.Name), renewKind, l.Release
 	l.enter = func() string { return presentSQL([]*Lease{l}) }
-	if w.onLost != nil {
-		l.onLost = func() { w.onLost(l) }
+	if onLost != nil {
+		l.onLost = func() { onLost(l) }
 	}
 	for i, name := range w.names {
 		l.Tokens[name], _ = parse(tokens[i])
@@ -515,21 +513,23 @@ func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
 	l.Token = l.Tokens[w.names[0]]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w.returns {
+		w.stakes[0].told = tokens[0]
+	}
+	if s.newest < l.Token {
+		s.newest = l.Token
+	}
 	l.begin(w.ttl, sent)
 	l.count(1)
 	return l
 }
 
-// A turn may have come some time after it was asked for: when was the lease held for sure?
+// A turn may have come some time after it was asked for, and be that of a request before: when was the lease held for sure?
 func (s *Session) confirm(ctx context.Context, w *want, got *turn) answer {
-	if time.Since(got.sent) <= shorter(w.ttl/12, time.Second) {
-		return answer{sent: got.sent}
+	if token, _ := parse(got.token); token > w.after && time.Since(got.sent) <= shorter(w.ttl/12, time.Second) {
+		return answer{value: "t", sent: got.sent}
 	}
-	a := s.ask(ctx, renewKind, w.names[0], got.token)
-	if a.err == nil && a.value != "t" {
-		a.err = failure(ErrLost, nil, "the lease on %q was lost at once", w.label)
-	}
-	return a
+	return s.ask(ctx, renewKind, w.names[0], got.token)
 }
 
 // End what a request in doubt may have been granted.  That is found first, and released by its token: so a statement
@@ -538,7 +538,7 @@ func (s *Session) undo(w *want) {
 	s.mu.Lock()
 	tries := w.isAlone()
 	s.mu.Unlock()
-	until := time.Now().Add(doubtWithin)
+	until := time.Now().Add(giveBackWithin)
 	for i, name := range w.names {
 		for ; tries; tries = time.Now().Before(until) {
 			holder, err := s.lines.ask(time.Until(until), holderKind, name, w.owner).holder()
@@ -548,7 +548,7 @@ func (s *Session) undo(w *want) {
 			if err == nil {
 				break
 			}
-			time.Sleep(doubtWithin / 30)
+			time.Sleep(giveBackWithin / 30)
 		}
 		if !tries {
 			s.doubt(w.stakes[i].key, time.Now().Add(w.ttl))

@@ -60,17 +60,18 @@ type Session struct {
 	logger Logger
 	source Source
 	lines  *lines
-	over   chan struct{} // closed by Close
+	over   chan struct{} // closed by Close, with the mutex held
 
 	mu        sync.Mutex
-	closed    bool
 	busy      int                  // what Close waits for
 	idle      *sync.Cond           // nothing is busy
 	holds     map[*hold]bool       // to be renewed
 	stakes    map[string]*stake    // by owner and name
 	doubts    map[string]time.Time // until when an owner may hold what it has not heard of, by the key of its stake
+	newest    int64                // the largest token that a lease has had
 	waiting   int                  // how many requests may have a place
 	taker     *lines               // the connection that takes turns
+	relyFor   time.Duration        // how long requests rely on their places
 	timer     *time.Timer          // for the next renewal or deadline
 	timerAt   time.Time
 	inTrouble bool // do renewals fail?
@@ -103,7 +104,7 @@ func Connect(db *sql.DB, options ...SessionOption) *Session {
 func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	sessionsMu.Lock()
 	defer sessionsMu.Unlock()
-	if s := sessions[key]; s != nil && !s.isClosed() {
+	if s := sessions[key]; s != nil && s.gaveUp(context.Background()) == nil {
 		return s
 	}
 	var random [6]byte
@@ -112,7 +113,7 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
 		lines: newLines(source, 2), over: make(chan struct{}),
-		holds: map[*hold]bool{}, stakes: map[string]*stake{}, doubts: map[string]time.Time{},
+		holds: map[*hold]bool{}, stakes: map[string]*stake{}, doubts: map[string]time.Time{}, relyFor: relyFor,
 	}
 	s.idle = sync.NewCond(&s.mu)
 	for _, set := range options {
@@ -145,7 +146,7 @@ func (s *Session) Acquire(ctx context.Context, name string, options ...Option) (
 
 // AcquireAll acquires all of the locks, or none.
 func (s *Session) AcquireAll(ctx context.Context, names []string, options ...Option) (*Lease, error) {
-	return s.acquire(ctx, several, names, options)
+	return s.acquire(ctx, several, append([]string(nil), names...), options) // the caller's may change while it is undone
 }
 
 // AcquirePath acquires a place in a hierarchy, such as "a/b/c".
@@ -158,7 +159,7 @@ func (s *Session) AcquirePermit(ctx context.Context, name string, permits int, o
 	return s.acquire(ctx, single, []string{name}, append(options[:len(options):len(options)], func(o *optionSet) { o.permits = fmt.Sprint(permits) }))
 }
 
-var onceKind = &kind{text: "SELECT @dlock_once($1, $2::interval)::text"}
+var onceKind = &kind{rank: 1, text: "SELECT @dlock_once($1, $2::interval)::text"}
 
 // Once returns a token, if this is the first call in this time slot; or 0.
 func (s *Session) Once(ctx context.Context, name string, every time.Duration) (int64, error) {
@@ -189,11 +190,10 @@ func (s *Session) Present(ctx context.Context, tx Execer, leases ...*Lease) erro
 // none of their functions may call it.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	if s.closed {
+	if s.gaveUp(context.Background()) != nil {
 		s.mu.Unlock()
 		return nil
 	}
-	s.closed = true
 	close(s.over)
 	s.rest()
 	var releases sync.WaitGroup
@@ -236,12 +236,6 @@ func (s *Session) rest() {
 // Client is the first part of the owners "client#task".
 func (s *Session) Client() string { return s.client }
 
-func (s *Session) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
-}
-
 // Begin something that Close waits for.
 func (s *Session) begin(ctx context.Context) error {
 	s.mu.Lock()
@@ -249,13 +243,11 @@ func (s *Session) begin(ctx context.Context) error {
 	if s.client == "" || strings.Contains(s.client, "#") {
 		return errors.New("dlock: a client must be a text without #")
 	}
-	if s.closed {
-		return ErrClosed
-	}
-	if ctx.Err() == nil {
+	err := s.gaveUp(ctx)
+	if err == nil {
 		s.busy++
 	}
-	return ctx.Err()
+	return err
 }
 
 // It has ended.
@@ -321,11 +313,14 @@ type taskKey struct{}
 
 var tasks atomic.Int64
 
+// Programs number tasks, too: theirs are not to be the same.
+func newTask() string { return fmt.Sprint("~", tasks.Add(1)) }
+
 // WithTask makes what is asked for with the context part of a task: an owner of leases, and not the one around it.
-// Without a name it is a new one.
+// Without a name it is a new one, whose name begins with "~".
 func WithTask(ctx context.Context, name string) context.Context {
 	if name == "" {
-		name = fmt.Sprint(tasks.Add(1))
+		name = newTask()
 	}
 	return context.WithValue(ctx, taskKey{}, name)
 }
@@ -334,13 +329,14 @@ func interval(span time.Duration) string {
 	return strconv.FormatInt(span.Microseconds(), 10) + " microseconds"
 }
 
-// Sleep, unless the caller gives up.
-func (s *Session) nap(ctx context.Context, span time.Duration) {
+// Sleep, unless the caller gives up, or is woken.
+func (s *Session) nap(ctx context.Context, span time.Duration, wake <-chan struct{}) {
 	timer := time.NewTimer(span)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-s.over:
+	case <-wake:
 	case <-timer.C:
 	}
 }

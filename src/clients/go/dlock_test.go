@@ -29,6 +29,7 @@ func (e stateError) SQLState() string { return string(e) }
 type server struct {
 	t       *testing.T
 	asked   chan *statement
+	turns   chan string // answers to dlock_take()
 	clients atomic.Int32
 	closed  atomic.Int32 // of them
 	pid     atomic.Value // of its process
@@ -67,8 +68,15 @@ func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string
 		return texts("{1" + strings.Repeat(",1", strings.Count(args[0].(string), ",")) + "}"), nil // the holders have gone
 	}
 	if strings.Contains(query, "dlock_take(") {
-		<-ctx.Done() // no turn comes
-		return nil, ctx.Err()
+		select {
+		case turn := <-c.s.turns:
+			if turn == "" {
+				return nil, nil
+			}
+			return texts(strings.Split(turn, " ")...), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	statement := &statement{regexp.MustCompile(`dlock_([a-z_]+)`).FindStringSubmatch(query)[1], args, make(chan any, 1)}
 	c.s.asked <- statement
@@ -146,7 +154,7 @@ type told struct{ messages chan string }
 func (t told) Warn(message string, args ...any) { t.messages <- fmt.Sprint(message, args) }
 
 func start(t *testing.T) (*server, *dlock.Session, told) {
-	s := &server{t: t, asked: make(chan *statement, 100)}
+	s := &server{t: t, asked: make(chan *statement, 100), turns: make(chan string, 9)}
 	logger := told{make(chan string, 100)}
 	return s, dlock.ConnectTo(s, s, dlock.Log(logger)), logger
 }
@@ -491,6 +499,25 @@ func TestLateGrant(t *testing.T) {
 	s.next("release_each", "a").answer <- "{t}"
 }
 
+// What is undone is what was asked for, whatever the caller does with its names.
+func TestUndoOfNames(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	ctx, giveUp := context.WithCancel(context.Background())
+	names, done := []string{"a"}, make(chan error)
+	go func() {
+		_, err := session.AcquireAll(ctx, names)
+		done <- err
+	}()
+	granting := s.next("acquire_all", "a")
+	giveUp()
+	expect(t, <-done, context.Canceled)
+	names[0] = "b"
+	granting.answer <- stateError("57P01")
+	s.next("lease", "a").answer <- `{1} [{"token":2}]`
+	s.next("release_each", "a").answer <- "{t}"
+}
+
 // What was granted unheard is found, and ended by its token; what its task asks for meanwhile waits for that, until it is given up.
 func TestUndo(t *testing.T) {
 	t.Parallel()
@@ -626,6 +653,91 @@ func TestSharedPlace(t *testing.T) {
 	asked("0") <- "{NULL}"
 }
 
+// A place that has gone unseen, and takes that succeed: the request asks again.
+func TestUnseenEnd(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	session.RelyFor(0)
+	c := acquire(s, session, context.Background(), []string{"a"}, dlock.Wait(dlock.Forever))
+	s.next("acquire_each", "a").answer <- "{NULL}"
+	s.turns <- ""
+	s.next("acquire_each", "a").answer <- "{7}"
+	if count := s.clients.Load(); count > 2 {
+		t.Error(count, "connections: it has asked as no turn came")
+	}
+	r := <-c[0]
+	expect(t, r.err, nil)
+	s.release(r.lease)
+}
+
+// A request for "a" that waits, and has a turn whose token is not above one that was heard of before it began: so it asks whether it
+// has that.
+func turn(s *server, session *dlock.Session, ctx context.Context, between func(), options ...dlock.Option) (chan result, *statement) {
+	s.t.Helper()
+	s.release(held(s, session, "x"))
+	c := acquire(s, session, ctx, []string{"a"}, append(options, dlock.Wait(dlock.Forever))...)
+	asked := s.next("acquire_each", "a")
+	asked.answer <- "{NULL}"
+	between()
+	s.turns <- "a " + strings.Trim(asked.args[1].(string), `{"}`) + " 7"
+	return c[0], s.next("renew_each", "a")
+}
+
+// A turn that was that of a request before is none, nor is one that has ended: the request asks again.
+func TestTurnOver(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c, confirming := turn(s, session, context.Background(), func() {})
+	confirming.answer <- "{f}"
+	s.next("acquire_each", "a").answer <- "{9}"
+	r := <-c
+	if r.err != nil || r.lease.Token != 9 {
+		t.Fatal(r)
+	}
+	s.release(r.lease)
+}
+
+// A turn that has come as the session is closed is given back before it has closed, and again if that is not heard.
+func TestTurnAtClose(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c, confirming := turn(s, session, context.Background(), func() {})
+	closed := make(chan error, 1)
+	go func() { closed <- session.Close() }()
+	expect(t, (<-c).err, dlock.ErrClosed)
+	confirming.answer <- "{t}"
+	s.next("release_each", "a").answer <- stateError("57P01")
+	again := s.next("release_each", "a")
+	if len(closed) > 0 {
+		t.Error("it has closed before")
+	}
+	again.answer <- "{t}"
+	expect(t, <-closed, nil)
+}
+
+// A turn that is given up is released, though another request of its task has entered that lease.
+func TestTurnEntered(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	task := dlock.WithTask(context.Background(), "one")
+	first, giveUp := context.WithCancel(task)
+	var other chan result
+	var entering *statement
+	c, confirming := turn(s, session, first, func() {
+		other = acquire(s, session, task, []string{"a"}, dlock.Reenter())[0]
+		entering = s.next("acquire_each", "a")
+	}, dlock.Reenter())
+	entering.answer <- "{7}"
+	entered := <-other
+	expect(t, entered.err, nil)
+	giveUp()
+	expect(t, (<-c).err, context.Canceled)
+	confirming.answer <- "{t}"
+	s.next("release_each", "a").answer <- "{t}"
+	s.release(entered.lease)
+	s.none()
+}
+
 // What a task may hold unheard refuses none of its requests: the next one asks for that, or the last one ends it.
 func TestUnheard(t *testing.T) {
 	t.Parallel()
@@ -642,6 +754,7 @@ func TestUnheard(t *testing.T) {
 	c := acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
 	asked("deny") <- "{7}"
 	lease := (<-c[0]).lease
+	lease.Outlive()
 	released := make(chan error)
 	go func() { released <- lease.Release() }()
 	for over := false; !over; {
@@ -649,7 +762,7 @@ func TestUnheard(t *testing.T) {
 		case statement := <-s.asked:
 			statement.answer <- stateError("57P01")
 		case err := <-released:
-			expect(t, err, nil)
+			expect(t, err, dlock.ErrUnreachable)
 			over = true
 		}
 	}
@@ -719,6 +832,26 @@ func TestLoss(t *testing.T) {
 	expect(t, err, dlock.ErrLost)
 	expect(t, err, failed)
 	<-called
+}
+
+// Work is not begun under a lease that has ended.
+func TestRunLate(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	lease := held(s, session, "job")
+	s.next("renew_each", "job").answer <- "{f}"
+	for !lease.Lost() {
+		time.Sleep(time.Millisecond)
+	}
+	done := make(chan error)
+	go func() {
+		done <- lease.Run(context.Background(), func(context.Context, *dlock.Lease) error {
+			t.Error("it has begun")
+			return nil
+		})
+	}()
+	s.next("release_each", "job").answer <- "{f}"
+	expect(t, <-done, dlock.ErrLost)
 }
 
 // A task whose capture has ended is not begun; one whose handler ends its goroutine has ended.
@@ -870,6 +1003,12 @@ func TestOwner(t *testing.T) {
 	}
 	s.next("release_each", "job").answer <- "{t}"
 	expect(t, <-done, nil)
+
+	// A task that the program names by a number is none that has been numbered.
+	acquire(s, session, context.Background(), []string{"b"})
+	if owner := s.next("acquire_each", "b").args[1].(string); !strings.Contains(owner, "#~") {
+		t.Error(owner)
+	}
 }
 
 // The session of a pool that has no room for it.

@@ -5,6 +5,16 @@ import "time"
 // IdleWithin sets how long an unused connection stays open.
 func (s *Session) IdleWithin(span time.Duration) { s.lines.idle = span }
 
+// RelyFor sets after how long all that wait ask again.
+func (s *Session) RelyFor(span time.Duration) { s.relyFor = span }
+
+// Outlive ends a lease, as if no renewal had been heard of.
+func (l *Lease) Outlive() {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	l.deadline = time.Now()
+}
+
 // Pause keeps what needs the mutex from going on, until that is called.
 func (s *Session) Pause() (goOn func()) {
 	s.mu.Lock()

@@ -47,7 +47,7 @@ func (s *Session) Elect(ctx context.Context, name string, lead func(context.Cont
 		}
 		if err != nil && s.gaveUp(ctx) == nil && !errors.Is(err, ErrLost) {
 			s.logger.Warn("dlock: an election goes on", "name", name, "error", err)
-			s.nap(ctx, retryEvery)
+			s.nap(ctx, retryEvery, nil)
 		}
 	}
 	return nil
@@ -60,7 +60,7 @@ type Holder struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-var watchKind = &kind{key: "watch", text: "SELECT array_agg(l.token ORDER BY i)::text, json_agg(l ORDER BY i)::text " +
+var watchKind = &kind{key: "watch", rank: 1, text: "SELECT array_agg(l.token ORDER BY i)::text, json_agg(l ORDER BY i)::text " +
 	"FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i) LEFT JOIN LATERAL @dlock_watch(n, NULL, '0') AS l ON true"}
 
 // Watch tells the holder of a lock, or nil if there is none, at first and then whenever another one is seen, until the context is done,
@@ -73,7 +73,7 @@ func (s *Session) Watch(ctx context.Context, name string, every time.Duration, s
 		return err
 	}
 	defer s.end()
-	for seen := ""; s.gaveUp(ctx) == nil; s.nap(ctx, time.Until(time.Now().Truncate(every).Add(every))) {
+	for seen := ""; s.gaveUp(ctx) == nil; s.nap(ctx, time.Until(time.Now().Truncate(every).Add(every)), nil) {
 		a := s.ask(ctx, watchKind, name)
 		if a.err != nil && s.gaveUp(ctx) == nil && !errors.Is(a.err, ErrUnreachable) {
 			return Explain(a.err)
@@ -100,7 +100,7 @@ func (s *Session) Watch(ctx context.Context, name string, every time.Duration, s
 func Concurrency(count int) Option { return func(o *optionSet) { o.concurrency = count } }
 
 // FromStates are those of the tasks to be captured, instead of the queue's.
-func FromStates(states ...string) Option { return func(o *optionSet) { o.from = parameter(states) } }
+func FromStates(states ...string) Option { return func(o *optionSet) { o.from = arrayOf(states) } }
 
 // ToState is the state of a task that is worked on; by default "working".
 func ToState(state string) Option { return func(o *optionSet) { o.to = state } }
@@ -123,7 +123,7 @@ type Task struct {
 }
 
 func taskKind(key, call string) *kind {
-	return &kind{key: key, urgent: true, text: "SELECT array_agg(@dlock_task_" + call + " ORDER BY i)::text " +
+	return &kind{key: key, text: "SELECT array_agg(@dlock_task_" + call + " ORDER BY i)::text " +
 		"FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS e(q, k, t, x, i)"}
 }
 
@@ -166,7 +166,7 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 			s.client+"#"+queue, interval(o.ttl), o.onTimeout, interval(shorter(captureFor, o.ttl/6)))
 		if a.err != nil {
 			s.logger.Warn("dlock: a worker goes on", "queue", queue, "error", a.err)
-			s.nap(stop, retry)
+			s.nap(stop, retry, nil)
 			retry = shorter(2*retry, longestRetry)
 			continue
 		}
@@ -192,7 +192,7 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 	return nil
 }
 
-var captureKind = &kind{text: "SELECT key, token::text, payload::text, priority::text, attempts::text, from_state FROM @dlock_task_capture(" +
+var captureKind = &kind{rank: 1, text: "SELECT key, token::text, payload::text, priority::text, attempts::text, from_state FROM @dlock_task_capture(" +
 	"$1, count => $2::integer, from_states => $3::text[], to_state => $4, owner => $5, ttl => $6::interval, on_timeout => $7, wait => $8::interval)"}
 
 // A context that has the values of another one, and does not end.
@@ -210,7 +210,7 @@ func (s *Session) newTask(queue, schema string, row []*string, ttl time.Duration
 	}
 	t.Priority, _ = strconv.Atoi(*row[3])
 	t.Attempts, _ = strconv.Atoi(*row[4])
-	t.what, t.task = fmt.Sprintf("task %q of queue %q", t.Key, queue), fmt.Sprint(tasks.Add(1))
+	t.what, t.task = fmt.Sprintf("task %q of queue %q", t.Key, queue), newTask()
 	t.renewal, t.rows = taskRenewKind, [][]any{t.row(nil)}
 	t.leave = func() string {
 		state := "NULL"

@@ -24,7 +24,7 @@ const (
 	stopBefore = 5 * time.Second
 )
 
-// How long to go on trying to give back what is held.
+// How long to go on trying to give back what is held, or may be, and to hear of a grant after the end of a wait.
 const giveBackWithin = 3 * time.Second
 
 type hold struct {
@@ -205,7 +205,10 @@ func (h *hold) renewed(sent time.Time, trouble error, lost bool) {
 			h.deadline = deadline
 		}
 	}
-	h.s.troubled(trouble)
+	if trouble != nil && !h.s.inTrouble {
+		go h.s.logger.Warn("dlock: renewals fail", "error", trouble)
+	}
+	h.s.inTrouble = trouble != nil
 	h.s.arm(h.next())
 }
 
@@ -259,7 +262,7 @@ func (l *Lease) count(more int) {
 	}
 }
 
-// Run runs work under the lease, and releases that when the work has ended, see Session.Lease.
+// Run runs work under the lease, if that is held still, and releases that when the work has ended, see Session.Lease.
 func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
 	ctx, cancel := l.Context(ctx)
 	defer cancel()
@@ -272,7 +275,10 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) erro
 			err = &bothErrors{ended, err}
 		}
 	}()
-	return work(ctx, l)
+	if err = l.Err(); err == nil {
+		err = work(ctx, l)
+	}
+	return err
 }
 
 // Release gives the lease back.  The error tells if it was lost before.
@@ -326,7 +332,7 @@ func (l *Lease) giveBack() (lost bool) {
 	}
 	unknown = append(unknown, left...)
 	for _, row := range unknown {
-		l.s.doubt(stakeKey(l.Owner, row[0].(string)), time.Now().Add(l.Remaining()))
+		l.s.doubt(stakeKey(l.Owner, row[0].(string)), time.Now().Add(l.ttl)) // a renewal may not have been heard of, too
 	}
 	return lost || len(unknown) > 0 && l.Remaining() == 0
 }
@@ -371,14 +377,6 @@ func (s *Session) arm(at time.Time) {
 		s.timer.Stop()
 	}
 	s.timerAt, s.timer = at, time.AfterFunc(time.Until(at), s.tick)
-}
-
-// Renewals fail, or go on; the mutex is held.
-func (s *Session) troubled(err error) {
-	if err != nil && !s.inTrouble {
-		go s.logger.Warn("dlock: renewals fail", "error", err)
-	}
-	s.inTrouble = err != nil
 }
 
 // Adds pairs to the setting, for this transaction.

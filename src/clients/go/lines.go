@@ -45,7 +45,7 @@ var needed = []string{"dlock_acquire_each", "dlock_renew_each", "dlock_release_e
 // each, as JSON.
 type kind struct {
 	key    any    // requests of equal keys can be asked in one statement; nil: alone
-	urgent bool   // it goes first, and does not stand behind a grant: while the first line is busy with one, there is a second one
+	rank   int    // 0 is urgent: it goes first, and does not stand behind a grant; while the first line is busy with one, there is a second one
 	text   string // with @ for the schema
 	shared func() []any
 }
@@ -53,7 +53,7 @@ type kind struct {
 // A request is answered once.
 type request struct {
 	*kind
-	row    []any // strings, nil, or slices of strings
+	row    []any // strings, or nil
 	within time.Duration
 	then   func(answer) // must not block
 	done   chan answer  // or else it is told here
@@ -121,26 +121,21 @@ func newLines(source Source, count int) *lines {
 // Room for a batch and for the word that all is closed: who sends has the mutex, and must not wait for the line, which may want it.
 func (l *lines) newLine() *line { return &line{lines: l, work: make(chan []*request, 2)} }
 
-func (k *kind) rank() int {
-	if k.urgent {
-		return 0
-	}
-	return 1
-}
-
 func (l *lines) submit(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queues[r.rank()] = append(l.queues[r.rank()], r)
+	if r.done != nil { // not before: what the timer calls may come at once, and stops it
+		r.timer = time.AfterFunc(r.within, func() {
+			l.withdraw(r, failure(ErrUnreachable, nil, "the server did not get to answer in time"))
+		})
+	}
+	l.queues[r.rank] = append(l.queues[r.rank], r)
 	l.pump()
 }
 
 // Begin to ask.
 func (l *lines) start(within time.Duration, k *kind, row ...any) *request {
 	r := &request{kind: k, row: row, within: within, done: make(chan answer, 1)}
-	r.timer = time.AfterFunc(within, func() {
-		l.withdraw(r, failure(ErrUnreachable, nil, "the server did not get to answer in time"))
-	})
 	l.submit(r)
 	return r
 }
@@ -190,7 +185,7 @@ func (c *line) next() []*request {
 	if batch == nil && c == c.lines.lines[0] {
 		batch = c.take(1)
 	}
-	c.busy, c.urgent = batch != nil, batch != nil && batch[0].urgent
+	c.busy, c.urgent = batch != nil, batch != nil && batch[0].rank == 0
 	return batch
 }
 
@@ -299,7 +294,7 @@ func (c *line) ask(batch []*request) {
 // It does not come back in time.  Another line has its place, for a driver may wait for ever for a server that is silent.
 func (c *line) leave(batch []*request) {
 	c.mu.Lock()
-	if len(c.batch) == 0 || c.batch[0] != batch[0] {
+	if len(c.batch) == 0 || &c.batch[0] != &batch[0] { // half of it may be asked again
 		c.mu.Unlock()
 		return
 	}
@@ -331,7 +326,7 @@ func (c *line) failed(batch []*request, err error, sent time.Time) {
 				r.part--
 			}
 		}
-		q := &c.queues[batch[0].rank()]
+		q := &c.queues[batch[0].rank]
 		*q = append(batch, *q...)
 		return
 	}
@@ -359,7 +354,7 @@ func (c *line) query(batch []*request) ([][]*string, error) {
 	args := make([]any, len(first.row), len(first.row)+8)
 	for i := range first.row {
 		if first.key == nil {
-			args[i] = parameter(first.row[i])
+			args[i] = first.row[i]
 			continue
 		}
 		column := make([]any, len(batch))
@@ -449,16 +444,13 @@ func shorter(a, b time.Duration) time.Duration {
 	return b
 }
 
-// A parameter, as text.
-func parameter(value any) any {
-	if texts, ok := value.([]string); ok {
-		all := make([]any, len(texts))
-		for i, text := range texts {
-			all[i] = text
-		}
-		return array(all)
+// An array of texts, as text.
+func arrayOf(texts []string) string {
+	all := make([]any, len(texts))
+	for i, text := range texts {
+		all[i] = text
 	}
-	return value
+	return array(all)
 }
 
 var inArray = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

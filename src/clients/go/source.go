@@ -71,7 +71,7 @@ type sqlConn struct {
 // To end a call, drivers have a goroutine beside each.  Without one a call on a server that is silent lasts until the system ends
 // its connection: it is in nobody's way, unless the pool is a program's.
 func (c sqlConn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
-	if c.own {
+	if c.own && query != lookSQL { // a new connection may be that of a pooler without a server
 		ctx = context.Background()
 	}
 	rows, err := c.conn.QueryContext(ctx, query, args...)

@@ -23,19 +23,28 @@ const (
 	mostPrepared = 50
 )
 
-// Connect returns the session of a pool.  It has the settings of the pool, and connections of its own.  Options count for the first
-// call.
+// Connect returns the session of a pool.  It has the settings of the pool, with its BeforeConnect, and connections of its own.  Options
+// count for the first call.
 func Connect(pool *pgxpool.Pool, options ...dlock.SessionOption) *dlock.Session {
-	return dlock.ConnectTo(pool, Source(pool.Config().ConnConfig), options...)
+	config := pool.Config()
+	return dlock.ConnectTo(pool, source{config.ConnConfig, config.BeforeConnect}, options...)
 }
 
 // Source makes connections by these settings, for dlock.ConnectTo.
-func Source(config *pgx.ConnConfig) dlock.Source { return source{config} }
+func Source(config *pgx.ConnConfig) dlock.Source { return source{config, nil} }
 
-type source struct{ config *pgx.ConnConfig }
+type source struct {
+	config *pgx.ConnConfig
+	before func(context.Context, *pgx.ConnConfig) error // or nil
+}
 
 func (s source) Connect(ctx context.Context) (dlock.Conn, error) {
 	config := s.config.Copy()
+	if s.before != nil {
+		if err := s.before(ctx, config); err != nil {
+			return nil, err
+		}
+	}
 	config.StatementCacheCapacity = mostPrepared
 	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
