@@ -705,6 +705,26 @@ wait_in_task(Thing *it, dlock_task *task)
 	return "stopped";
 }
 
+/* In a transaction of the task; a failure is told. */
+static const char *
+write_for(Thing *it, dlock_task *task, const char *sql)
+{
+	PGconn	   *conn = PQconnectdb("");
+	char		words[WORDS];
+	dlock_error error;
+
+	if (dlock_lease_begin(task->lease, conn, &error) == DLOCK_OK)
+	{
+		PQclear(PQexec(conn, sql));
+		(void) dlock_lease_commit(task->lease, conn, &error);
+	}
+	PQfinish(conn);
+	if (error.status == DLOCK_OK)
+		return NULL;
+	say(it->id, "not committed %s", outcome(&error, words));
+	return "not committed";
+}
+
 static const char *
 work_on(Thing *it, dlock_task *task)
 {
@@ -717,18 +737,9 @@ work_on(Thing *it, dlock_task *task)
 	if (failed == NULL && task->attempts <= number(task->payload, "fail", 0))
 		failed = "as told";
 	if (failed == NULL && sql != NULL)
-	{
-		PGconn	   *conn = PQconnectdb("");
-		dlock_status status = dlock_lease_begin(task->lease, conn, NULL);
-
-		if (status == DLOCK_OK)
-		{
-			PQclear(PQexec(conn, sql));
-			status = dlock_lease_commit(task->lease, conn, NULL);
-		}
-		failed = (status == DLOCK_OK) ? NULL : "not committed";
-		PQfinish(conn);
-	}
+		failed = write_for(it, task, sql);
+	if (failed == NULL && number(task->payload, "again", 0) != 0)
+		failed = write_for(it, task, sql);
 	free(sql);
 	return failed;
 }

@@ -540,15 +540,32 @@ dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	return status;
 }
 
+/* Has a transaction finished the task, or is it about to? */
+static void
+set_finished(dlock_lease *lease, bool finished)
+{
+	lock(lease->session);
+	lease->finished = finished;
+	unlock(lease->session);
+}
+
 dlock_status
 dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 {
 	dlock_status status = ended_status(lease, error);
+	bool		before = lease->finished;
 	PGresult   *result;
 	bool		done;
 
 	if (status == DLOCK_OK && lease->call == CALL_TASK)
-		status = result_error(finish_task(lease, conn), conn, error);
+	{
+		set_finished(lease, true);
+		result = finish_task(lease, conn);
+		before = PQresultStatus(result) == PGRES_TUPLES_OK && PQgetvalue(result, 0, 0)[0] != 't';
+		status = result_error(result, conn, error);
+		if (before)
+			status = fail(error, DLOCK_LOST, "an earlier transaction has finished task \"%.400s\"", lease->label);
+	}
 	if (status == DLOCK_OK)
 		status = ended_status(lease, error);
 	if (status == DLOCK_OK)
@@ -560,14 +577,13 @@ dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 		if (status == DLOCK_OK && !done)
 			status = fail(error, DLOCK_ERROR, "the transaction was rolled back, as a statement had failed");
 	}
-	if (status == DLOCK_OK)
+	if (status != DLOCK_OK)
 	{
-		lock(lease->session);
-		lease->finished = true;
-		unlock(lease->session);
+		if (lease->finished != before)
+			set_finished(lease, before);
+		if (ended_status(lease, NULL) != DLOCK_OK)
+			status = ended_status(lease, error);
 	}
-	else if (ended_status(lease, NULL) != DLOCK_OK)
-		status = ended_status(lease, error);
 
 	/* After a commit there is nothing to roll back. */
 	dlock_lease_rollback(lease, conn);
