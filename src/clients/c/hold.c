@@ -141,7 +141,7 @@ arm_held(dlock_lease *lease)
 {
 	int64_t		stop_at = lease->deadline - lease->margin;
 
-	arm(lease->session, lease->asked ? stop_at : MIN(lease->renew_at, stop_at));
+	arm(lease->session, (lease->asked || lease->finished) ? stop_at : MIN(lease->renew_at, stop_at));
 }
 
 /* Keep what was granted by a request that was sent then. */
@@ -220,7 +220,8 @@ renewed(dlock_lease *lease, const Answer *a)
 	if (is_lost(lease, a))
 	{
 		snprintf(why, sizeof(why), "the lease on \"%.400s\" is lost", lease->label);
-		stop(lease, DLOCK_LOST, why);
+		if (!lease->finished)
+			stop(lease, DLOCK_LOST, why);
 		return;
 	}
 	if (good)
@@ -239,7 +240,7 @@ hold_tick(dlock_lease *lease, int64_t now)
 	if (has_ended(lease))
 		return;
 	lease->session->margin = MIN(lease->session->margin, lease->margin);
-	if (!lease->asked && lease->renew_at <= now + lease->every / 2)
+	if (!lease->asked && !lease->finished && lease->renew_at <= now + lease->every / 2)
 		lease_submit(lease, (lease->call == CALL_TASK) ? &task_renew_kind : &renew_kind);
 	arm_held(lease);
 }
@@ -540,12 +541,16 @@ dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	return status;
 }
 
-/* Has a transaction finished the task, or is it about to? */
+/*
+ * Has a transaction finished the task, or is it about to?  A renewal would wait for it, and
+ * then say that the task is not held any more, perhaps before the answer to the COMMIT.
+ */
 static void
 set_finished(dlock_lease *lease, bool finished)
 {
 	lock(lease->session);
 	lease->finished = finished;
+	arm_held(lease);
 	unlock(lease->session);
 }
 

@@ -246,7 +246,8 @@ struct dlock_lease
 	bool		unsure;			/* it may have been released */
 	const Kind *ends_with;		/* how it is released */
 	struct dlock_task *of;		/* CALL_TASK */
-	bool		finished;		/* by a transaction of the task */
+	bool		finished;		/* by a transaction of the task, perhaps one
+								 * that commits: no renewal */
 	Transaction *transactions;
 	bool		telling;		/* on_lost is to run, or does */
 	dlock_lease *next_told;
