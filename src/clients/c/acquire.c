@@ -87,7 +87,7 @@ static const Kind take_kind = {
 
 static void answered(Request *r, Answer *a);
 static void ask_server(dlock_lease *lease);
-static bool ask_again(dlock_session *s, const dlock_lease *ended);
+static void ask_again(dlock_session *s, const dlock_lease *ended);
 
 /* ---- the lease as an object ---- */
 
@@ -283,7 +283,7 @@ over(dlock_lease *lease)
 	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
 	end_failing(lease);
 	if (lease->failing)
-		(void) ask_again(s, lease);
+		ask_again(s, lease);
 	wake_waiters(s, &lease->waiters);
 	wake(s);
 	unref_lease(lease);
@@ -337,7 +337,7 @@ granted(dlock_lease *lease, int64_t sent)
 	{
 		hold(lease, sent);
 		settle(lease, &good);
-		(void) ask_again(lease->session, lease);
+		ask_again(lease->session, lease);
 	}
 	else
 	{
@@ -368,6 +368,7 @@ wait_for_turn(dlock_lease *lease)
 	{
 		s->taking = true;
 		s->take_at = 0;
+		s->take_sent = lease->heard_at;
 		arm(s, 0);
 	}
 	arm(s, lease->wake_at);
@@ -564,25 +565,21 @@ expects_turn(const dlock_lease *lease)
 
 /*
  * Have those ask again that have a place, or expect one: all, after an outage; or others of the task
- * of a request that has ended, perhaps with the place that they share.  Are there any?
+ * of a request that has ended, perhaps with the place that they share.
  */
-static bool
+static void
 ask_again(dlock_session *s, const dlock_lease *ended)
 {
-	bool		found = false;
-
 	for (dlock_lease *lease = s->taking ? s->leases : NULL, *next; lease != NULL; lease = next)
 	{
 		next = lease->next;
 		if (!expects_turn(lease) || (ended != NULL && !meets(ended, lease)))
 			continue;
-		found = true;
 		lease->doubt_at = now_ms();
 		lease->tried = true;
 		if (lease->phase == PHASE_WAITING)
 			go(lease);
 	}
-	return found;
 }
 
 static void
@@ -606,20 +603,25 @@ turn_has_come(dlock_session *s, const Answer *a)
 		go(lease);
 }
 
+/* A call may end at once, and keeps places from then on: if the next one is late, they have run out, perhaps. */
 static void
 then_taken(Request *r, Answer *a)
 {
 	dlock_session *s = r->whose;
 	bool		has_answer = a->error.status == DLOCK_OK;
+	int64_t		now = now_ms();
 
 	for (int i = 0; has_answer && i < PQntuples(a->result); i++)
 	{
 		a->row = i;
 		turn_has_come(s, a);
 	}
-	s->take_at = 0;
-	if ((!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2) && ask_again(s, NULL) && !has_answer)
-		s->take_at = now_ms() + LONGEST_POLL;
+	if (has_answer && MAX(a->sent - s->take_sent, now - a->sent) < KEEP_PLACE_FOR * 3 / 4)
+		now = a->sent;
+	else
+		ask_again(s, NULL);
+	s->take_sent = now;
+	s->take_at = has_answer ? 0 : now + LONGEST_POLL;
 	arm(s, s->take_at);
 }
 
@@ -639,7 +641,6 @@ take_tick(dlock_session *s, int64_t now)
 			line_drop(&s->taker);
 		else
 		{
-			s->take_asked = now;
 			s->take_client = s->client;
 			s->take = (Request)
 			{

@@ -310,7 +310,7 @@ struct dlock_session
 	/* acquire.c */
 	bool		taking;
 	int64_t		take_at;		/* NEVER: on its way */
-	int64_t		take_asked;
+	int64_t		take_sent;		/* the places are kept from then on at least */
 	const char *take_client;
 	Request		take;
 };

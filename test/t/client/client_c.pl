@@ -117,7 +117,7 @@ sub test_scenarios
 	if ($name ne 'valgrind')
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue), (qw(undo late)) x $nightly;
+		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue), (qw(undo late stale)) x $nightly;
 	}
 	run_scenarios("c, $name", 'last', $server, $proxy, @$agent);
 	$proxy->stop;
