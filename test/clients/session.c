@@ -332,13 +332,14 @@ do_lease(Thing *it)
 	dlock_options o = options_of(it, strings);
 	char	   *path = get(it->line, "path");
 	char	   *name = get(it->line, "name");
+	char	   *task = get(it->line, "task");
 	int			count;
 	char	  **names = list(it->line, "names", &count);
 	dlock_lease *lease;
 	dlock_error error;
 	bool		failed = false;
 
-	o.task = (outer != NULL) ? dlock_lease_task(outer->lease) : NULL;
+	o.task = (outer != NULL) ? dlock_lease_task(outer->lease) : task;
 	o.on_lost = on_lost;
 	o.argument = it;
 	if (path != NULL)
@@ -349,6 +350,7 @@ do_lease(Thing *it)
 		(void) dlock_acquire(session, name, &o, &lease, &error);
 	free(strings[0]);
 	free(strings[1]);
+	free(task);
 	free(path);
 	free(name);
 	free_list(names);

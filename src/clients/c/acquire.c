@@ -144,7 +144,8 @@ set_options(dlock_lease *lease, const dlock_options *o, char *at)
 
 	lease->owner = at;
 	at += sprintf(at, "%s#", s->client);
-	snprintf(text, sizeof(text), "%" PRId64, ++s->tasks);
+	/* Programs number their own tasks, too. */
+	snprintf(text, sizeof(text), ":%" PRId64, ++s->tasks);
 	lease->task = put_text(&at, (o->task != NULL) ? o->task : text);
 	lease->params[NAME] = (lease->call == CALL_ALL) ? lease->array : lease->names[0];
 	lease->params[OWNER] = lease->owner;
