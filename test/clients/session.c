@@ -46,6 +46,7 @@ typedef struct Item
 	char		result[WORDS];
 } Item;
 
+static const char *conninfo = "";
 static dlock_session *session;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -1030,6 +1031,50 @@ do_told(Thing *it)
 	dlock_lease_free(lease);
 }
 
+/* Two leases that are lost together: on_lost of the one frees the other. */
+typedef struct Pair
+{
+	dlock_lease *leases[2];
+	int			left;
+	int			told;
+} Pair;
+
+static void
+free_other(dlock_lease *lease, void *argument)
+{
+	Pair	   *it = argument;
+	bool		first;
+
+	pthread_mutex_lock(&lock);
+	it->left = lease == it->leases[1];
+	first = it->told++ == 0;
+	pthread_mutex_unlock(&lock);
+	if (first)
+		dlock_lease_free(it->leases[!it->left]);
+	pthread_cond_broadcast(&changed);
+}
+
+static void
+do_pair(Thing *it)
+{
+	dlock_session *own = dlock_open(conninfo, NULL, NULL);
+	Pair		pair = {.told = 0};
+	dlock_options o = {.ttl_ms = 3000,.on_lost = free_other,.argument = &pair};
+	PGconn	   *conn = PQconnectdb("");
+
+	(void) dlock_acquire(own, "one", &o, &pair.leases[0], NULL);
+	(void) dlock_acquire(own, "two", &o, &pair.leases[1], NULL);
+	PQclear(PQexec(conn, "SELECT dlock_force_release(n, 'test') FROM (VALUES ('one'), ('two')) AS v(n)"));
+	PQfinish(conn);
+	pthread_mutex_lock(&lock);
+	while (pair.told == 0)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	dlock_lease_free(pair.leases[pair.left]);
+	dlock_close(own);
+	say(it->id, "ended told %d", pair.told);
+}
+
 /* What TCP does about a server that has gone without a word. */
 static void
 do_keepalives(Thing *it)
@@ -1065,7 +1110,7 @@ static const struct
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
 	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
-	{"keepalives", do_keepalives}
+	{"keepalives", do_keepalives}, {"pair", do_pair}
 };
 
 static void *
@@ -1138,7 +1183,9 @@ main(int argc, char **argv)
 	char	   *line = NULL;
 	size_t		size = 0;
 
-	session = dlock_open((argc > 1) ? argv[1] : "", &o, &error);
+	if (argc > 1)
+		conninfo = argv[1];
+	session = dlock_open(conninfo, &o, &error);
 	if (session == NULL)
 	{
 		fprintf(stderr, "%s\n", error.message);

@@ -121,10 +121,12 @@ tell_program(dlock_session *s)
 	while (s->told != NULL)
 	{
 		dlock_lease *lease = s->told;
+		void		(*on_lost) (dlock_lease *, void *) = lease->on_lost;
 
 		s->told = lease->next_told;
 		unlock(s);
-		lease->on_lost(lease, lease->argument);
+		if (on_lost != NULL)
+			on_lost(lease, lease->argument);
 		lock(s);
 		lease->telling = false;
 		wake_waiters(s, &lease->waiters);
@@ -338,9 +340,12 @@ dlock_lease_free(dlock_lease *lease)
 		return;
 	s = lease->session;
 	s->refs++;
+	/* The session's thread cannot wait for on_lost, so it does not call it. */
+	if (pthread_equal(pthread_self(), s->thread))
+		lease->on_lost = NULL;
 	give_up(lease, DLOCK_CANCELED);
 	let_go(lease);
-	if (!pthread_equal(pthread_self(), s->thread))
+	if (lease->on_lost != NULL)
 		await(s, &lease->waiters, is_told, lease);
 	remove_event(lease);
 	unref_lease(lease);

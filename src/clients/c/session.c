@@ -354,6 +354,7 @@ run_session(void *argument)
 			s->idle_until = 0;
 		}
 	}
+	tell_program(s);
 	unlock(s);
 	return NULL;
 }
@@ -644,7 +645,7 @@ dlock_close(dlock_session *session)
 	}
 	await(s, &s->waiters, is_finished, s);
 	s->ended = true;
-	pthread_cond_signal(&s->idle);
+	wake(s);
 	unlock(s);
 	pthread_join(s->thread, NULL);
 	lock(s);
