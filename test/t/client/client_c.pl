@@ -49,6 +49,7 @@ beside(
 my $node = start_node('main');
 client_program($node, 'none');
 test_keepalives();
+test_hosts();
 
 # An example is a program: compiled, and run.
 append_to_file("$place/run", <<"EOC");
@@ -137,6 +138,20 @@ sub test_keepalives
 			"host=127.0.0.1 port=$proxy->{port}$given")->finish;
 		like($run->{out}, qr/^a keepalives $used$/m, "keepalives:$given") or diag($run->{out}, $run->{err});
 	}
+	$proxy->stop;
+	return;
+}
+
+# A host that does not answer costs connect_timeout, and then the next one is asked.
+sub test_hosts
+{
+	my $proxy = DLockProxy->start($node);
+	my $host = $node->host;
+
+	$proxy->set('silent');
+	my $run = DLockCli->start({ program => "$place/client", in => qq({"id": "a", "do": "keepalives"}\n) },
+		"host=$proxy->{host},$host port=$proxy->{port}," . $node->port . ' connect_timeout=2')->finish;
+	is($run->{out} =~ s/^session.*\n//r, '', 'the second host answers') or diag($run->{err});
 	$proxy->stop;
 	return;
 }
