@@ -1031,6 +1031,27 @@ do_told(Thing *it)
 	dlock_lease_free(lease);
 }
 
+/* At a loss, a connection that is gone is left alone, and what has taken its number. */
+static void
+do_gone(Thing *it)
+{
+	dlock_options o = {.ttl_ms = 3000,.on_lost = on_lost,.argument = it};
+	PGconn	   *conn = PQconnectdb("");
+	dlock_lease *lease;
+	dlock_error error;
+
+	(void) dlock_acquire(session, "job", &o, &lease, NULL);
+	(void) dlock_lease_begin(lease, conn, NULL);
+	PQfinish(conn);
+	conn = PQconnectdb("");
+	run_sql(conn, "SELECT dlock_force_release('job', 'test')", &error);
+	(void) wait_told(&it->told_end, &it->lost);
+	run_sql(conn, "SELECT 1", &error);
+	ended(it, &error);
+	PQfinish(conn);
+	dlock_lease_free(lease);
+}
+
 /* Two leases that are lost together: on_lost of the one frees the other. */
 typedef struct Pair
 {
@@ -1110,7 +1131,7 @@ static const struct
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
 	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
-	{"keepalives", do_keepalives}, {"pair", do_pair}
+	{"keepalives", do_keepalives}, {"gone", do_gone}, {"pair", do_pair}
 };
 
 static void *

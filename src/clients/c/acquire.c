@@ -106,6 +106,7 @@ unref_lease(dlock_lease *lease)
 	for (Transaction *t = lease->transactions, *next; t != NULL; t = next)
 	{
 		next = t->next;
+		close(t->socket);
 		free(t);
 	}
 	lease->session->refs--;

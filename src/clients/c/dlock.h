@@ -205,8 +205,7 @@ DLOCK_API extern const char *dlock_lease_task(const dlock_lease *lease);
 /*
  * A transaction that presents the tokens, on a connection of the caller's, which is shut down
  * at a loss.  If these do not return DLOCK_OK there is no transaction any more.  A commit is
- * refused if the work is to end, and fails if a statement has failed.  End the transaction
- * before you finish the connection.
+ * refused if the work is to end, and fails if a statement has failed.
  */
 DLOCK_API extern dlock_status dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error);
 DLOCK_API extern dlock_status dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error);

@@ -14,6 +14,7 @@
  */
 #define _GNU_SOURCE
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,7 +170,7 @@ stop(dlock_lease *lease, dlock_status status, const char *why)
 		return;
 	fail(&lease->error, status, "%s", why);
 	for (Transaction *t = lease->transactions; t != NULL; t = t->next)
-		(void) shutdown(PQsocket(t->conn), SHUT_RDWR);
+		(void) shutdown(t->socket, SHUT_RDWR);
 	wake_waiters(s, &lease->waiters);
 	if (lease->on_lost == NULL)
 	{
@@ -498,7 +499,10 @@ dlock_present(PGconn *conn, dlock_lease *const *leases, int count, dlock_error *
 	return status;
 }
 
-/* Add the connection to those in transactions of the lease, or take it out. */
+/*
+ * Add the connection to those in transactions of the lease, or take it out.  The connection is the
+ * program's, which may lose or finish it at any time, so its socket is shut down by a descriptor of the lease's.
+ */
 static bool
 track(dlock_lease *lease, PGconn *conn, bool add)
 {
@@ -512,6 +516,7 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 	{
 		t->next = *at;
 		t->conn = conn;
+		t->socket = fcntl(PQsocket(conn), F_DUPFD_CLOEXEC, 0);
 		*at = t;
 	}
 	else
@@ -520,8 +525,11 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 			at = &(*at)->next;
 		t = *at;
 		if (t != NULL)
+		{
 			*at = t->next;
-		free(t);
+			close(t->socket);
+			free(t);
+		}
 	}
 	unlock(lease->session);
 	return true;

@@ -176,7 +176,8 @@ typedef enum Phase
 typedef struct Transaction
 {
 	struct Transaction *next;
-	PGconn	   *conn;
+	PGconn	   *conn;			/* only to be compared */
+	int			socket;			/* its, duplicated */
 } Transaction;
 
 struct dlock_lease
