@@ -1052,6 +1052,26 @@ do_gone(Thing *it)
 	dlock_lease_free(lease);
 }
 
+/* Lost, and waited for again by the same task before it is released. */
+static void
+do_anew(Thing *it)
+{
+	dlock_options o = {.ttl_ms = 3000,.wait_ms = 60000,.on_lost = on_lost,.argument = it};
+	PGconn	   *conn = PQconnectdb("");
+	dlock_lease *leases[2];
+	dlock_error error;
+
+	(void) dlock_acquire(session, "job", &o, &leases[0], NULL);
+	run_sql(conn, "SELECT dlock_force_release('job', 'test')", &error);
+	(void) wait_told(&it->told_end, &it->lost);
+	o.task = dlock_lease_task(leases[0]);
+	(void) dlock_acquire(session, "job", &o, &leases[1], &error);
+	ended(it, &error);
+	dlock_lease_free(leases[1]);
+	dlock_lease_free(leases[0]);
+	PQfinish(conn);
+}
+
 /* Two leases that are lost together: on_lost of the one frees the other. */
 typedef struct Pair
 {
@@ -1131,7 +1151,7 @@ static const struct
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
 	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
-	{"keepalives", do_keepalives}, {"gone", do_gone}, {"pair", do_pair}
+	{"keepalives", do_keepalives}, {"gone", do_gone}, {"anew", do_anew}, {"pair", do_pair}
 };
 
 static void *

@@ -691,7 +691,7 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 		wake(s);
 	}
 	for (dlock_lease *other = (it->waits && !it->reenter) ? s->leases : NULL; other != NULL; other = other->next)
-		if (other->phase == PHASE_HELD && meets(it, other))
+		if (other->phase == PHASE_HELD && meets(it, other) && !has_ended(other))
 		{
 			end_with(it, DLOCK_DEADLOCK, "the task would wait for its own lease on \"%.400s\"");
 			break;
