@@ -132,7 +132,7 @@ set_options(dlock_lease *lease, const dlock_options *o, char *at)
 	dlock_session *s = lease->session;
 	char		text[SPAN_SIZE];
 
-	lease->ttl = (o->ttl_ms != 0) ? o->ttl_ms : DEFAULT_TTL;
+	lease->ttl = (o->ttl_ms != 0) ? MIN(o->ttl_ms, NEVER / 2) : DEFAULT_TTL;
 	lease->every = MIN(lease->ttl / 6, RENEW_EVERY);
 	lease->margin = MIN(lease->ttl / 6, STOP_BEFORE);
 	lease->waits = o->wait_ms > 0;
@@ -672,8 +672,8 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 	dlock_status status;
 
 	*lease = NULL;
-	if (count < 1 || o->ttl_ms < 0 || o->wait_ms < 0 || o->lock_delay_ms < 0 || o->min_hold_ms < 0)
-		return fail(error, DLOCK_ERROR, "a lease wants a name, and spans that are not negative");
+	if (count < 1 || o->ttl_ms < 0 || o->wait_ms < 0 || o->lock_delay_ms < 0 || o->min_hold_ms < 0 || o->permits < 0)
+		return fail(error, DLOCK_ERROR, "a lease wants a name, and spans and permits that are not negative");
 	for (int i = 0; i < count; i++)
 		if (names[i] == NULL)
 			return fail(error, DLOCK_ERROR, "a name is missing");

@@ -31,7 +31,7 @@ test_package();
 
 # With a compiler that looks for wrong uses of memory; threads that are left at the end are no leak.
 my $sanitized = "$place/client";
-if (system("@cc -fsanitize=address,undefined -o '$place/checked' '$top/test/clients/session.c' $top/src/clients/c/*.c @libs[0..1] -L$lib -Wl,-rpath,$lib -lpq >/dev/null 2>&1") == 0)
+if (system("@cc -fsanitize=address,undefined -fno-sanitize-recover=undefined -o '$place/checked' '$top/test/clients/session.c' $top/src/clients/c/*.c @libs[0..1] -L$lib -Wl,-rpath,$lib -lpq >/dev/null 2>&1") == 0)
 {
 	$sanitized = "$place/checked";
 	$ENV{ASAN_OPTIONS} = 'detect_leaks=0';
