@@ -215,8 +215,8 @@ new_lease(dlock_session *s, Call what, const char *const *names, int count, cons
 	return lease;
 }
 
-/* Have the server asked for something; the lease stays until that is answered. */
-void
+/* Have the server asked for something; the lease stays until that is answered.  False: there is nothing to ask for. */
+bool
 lease_submit(dlock_lease *lease, const Kind *kind)
 {
 	Request    *r = &lease->request;
@@ -248,9 +248,12 @@ lease_submit(dlock_lease *lease, const Kind *kind)
 				lease->values[2 * r->rows] = lease->names[i];
 				lease->values[2 * r->rows++ + 1] = (kind == &find_kind) ? lease->owner : lease->tokens[i];
 			}
+	if (kind->columns > 0 && r->rows == 0)
+		return false;
 	lease->asked = true;
 	ref_lease(lease);
 	submit(lease->session, r);
+	return true;
 }
 
 /* ---- the end ---- */
@@ -492,16 +495,6 @@ ask_server(dlock_lease *lease)
 	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind);
 }
 
-static bool
-holds_any(const dlock_lease *lease)
-{
-	bool		found = false;
-
-	for (int i = 0; i < lease->count; i++)
-		found |= lease->tokens[i][0] != '\0';
-	return found;
-}
-
 /* Do what its phase is for, unless that is under way. */
 void
 go(dlock_lease *lease)
@@ -519,7 +512,6 @@ go(dlock_lease *lease)
 				end_request(lease, &lease->error);
 			else if (lease->phase == PHASE_NEW && now < lease->end_by && is_blocked(lease))
 			{
-				lease->session->held_back = true;
 				lease->wake_at = lease->end_by;
 				arm(lease->session, lease->wake_at);
 			}
@@ -544,9 +536,7 @@ go(dlock_lease *lease)
 			}
 			break;
 		case PHASE_RELEASING:
-			if (lease->ends_with != NULL && may_undo(lease, now) && holds_any(lease))
-				lease_submit(lease, lease->ends_with);
-			else
+			if (lease->ends_with == NULL || !may_undo(lease, now) || !lease_submit(lease, lease->ends_with))
 				over(lease);
 			break;
 		default:
@@ -734,7 +724,7 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (!enter_lease(lease, error))
+	if (!begin_call(lease->session, error))
 		return DLOCK_CLOSED;
 	await(s, &lease->waiters, is_answered, lease);
 	remove_event(lease);
@@ -747,7 +737,7 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 void
 dlock_lease_cancel(dlock_lease *lease)
 {
-	if (!enter_lease(lease, NULL))
+	if (!begin_call(lease->session, NULL))
 		return;
 	give_up(lease, DLOCK_CANCELED);
 	leave(lease->session);

@@ -3,22 +3,6 @@
  * dlock.h
  *	  Leases of dlock: locks in PostgreSQL that expire, with fencing tokens.
  *
- *		dlock_session *session = dlock_open("", NULL, &error);
- *		dlock_options options = {0};
- *
- *		options.wait_ms = 5000;
- *		if (dlock_acquire(session, "nightly-report", &options, &lease, &error) == DLOCK_OK)
- *		{
- *			if (dlock_lease_begin(lease, conn, &error) == DLOCK_OK)
- *			{
- *				PQclear(PQexec(conn, "UPDATE report SET ..."));
- *				dlock_lease_commit(lease, conn, &error);
- *			}
- *			dlock_lease_release(lease, &error);
- *			dlock_lease_free(lease);
- *		}
- *		dlock_close(session);
- *
  * NOTES
  *	  A session is a program's dealings with one server.  All of its leases share its
  *	  connections, of which there are up to two, one more while something waits, and one

@@ -313,7 +313,7 @@ dlock_lease_release(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (!enter_lease(lease, error))
+	if (!begin_call(lease->session, error))
 		return DLOCK_CLOSED;
 	if (!pthread_equal(pthread_self(), s->thread))
 	{
@@ -337,7 +337,7 @@ dlock_lease_free(dlock_lease *lease)
 {
 	dlock_session *s;
 
-	if (lease == NULL || !enter_lease(lease, NULL))
+	if (lease == NULL || !begin_call(lease->session, NULL))
 		return;
 	s = lease->session;
 	s->refs++;
@@ -361,7 +361,7 @@ dlock_lease_status(dlock_lease *lease, dlock_error *error)
 {
 	dlock_status status;
 
-	if (!enter_lease(lease, error))
+	if (!begin_call(lease->session, error))
 		return DLOCK_CLOSED;
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);
@@ -369,16 +369,27 @@ dlock_lease_status(dlock_lease *lease, dlock_error *error)
 	return status;
 }
 
+/* Why the work is to end, or DLOCK_OK; in the error only if it is. */
+static dlock_status
+ended_status(dlock_lease *lease, dlock_error *error)
+{
+	dlock_status status = DLOCK_CLOSED;
+	dlock_error why;
+
+	if (begin_call(lease->session, &why))
+	{
+		status = has_ended(lease) ? tell(&why, &lease->error) : DLOCK_OK;
+		if (status == DLOCK_OK && lease->phase != PHASE_HELD)
+			status = fail(&why, DLOCK_LOST, "the lease on \"%.400s\" is over, as the work has ended", lease->label);
+		leave(lease->session);
+	}
+	return (status != DLOCK_OK) ? tell(error, &why) : status;
+}
+
 bool
 dlock_lease_held(dlock_lease *lease)
 {
-	bool		held = enter_lease(lease, NULL);
-
-	if (!held)
-		return false;
-	held = !has_ended(lease) && lease->phase == PHASE_HELD;
-	leave(lease->session);
-	return held;
+	return ended_status(lease, NULL) == DLOCK_OK;
 }
 
 int64_t
@@ -386,7 +397,7 @@ dlock_lease_remaining(dlock_lease *lease)
 {
 	int64_t		left;
 
-	if (!enter_lease(lease, NULL))
+	if (!begin_call(lease->session, NULL))
 		return 0;
 	left = MAX(lease->deadline - now_ms(), 0);
 	leave(lease->session);
@@ -475,18 +486,6 @@ present(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	return status;
 }
 
-/* Why the work is to end, or DLOCK_OK; in the error only if it is. */
-static dlock_status
-ended_status(dlock_lease *lease, dlock_error *error)
-{
-	dlock_error why;
-	dlock_status status = dlock_lease_status(lease, &why);
-
-	if (status == DLOCK_OK && !dlock_lease_held(lease))
-		status = fail(&why, DLOCK_LOST, "the lease on \"%.400s\" is over, as the work has ended", lease->label);
-	return (status != DLOCK_OK) ? tell(error, &why) : status;
-}
-
 dlock_status
 dlock_present(PGconn *conn, dlock_lease *const *leases, int count, dlock_error *error)
 {
@@ -500,8 +499,8 @@ dlock_present(PGconn *conn, dlock_lease *const *leases, int count, dlock_error *
 }
 
 /*
- * Add the connection to those in transactions of the lease, or take it out.  The connection is the
- * program's, which may lose or finish it at any time, so its socket is shut down by a descriptor of the lease's.
+ * Add the connection to those in transactions of the lease, or take it out.  The program may
+ * lose or finish it at any time, so its socket is shut down by a descriptor of the lease's.
  */
 static bool
 track(dlock_lease *lease, PGconn *conn, bool add)

@@ -303,7 +303,6 @@ struct dlock_session
 	int64_t		tasks;
 	int64_t		margin;			/* the smallest of what is held */
 	int			failing;		/* leases */
-	bool		held_back;		/* a request waits for one of those, perhaps */
 	int			give_ups;		/* descriptors to poll */
 	bool		in_trouble;
 	char	   *trouble;		/* to be told */
@@ -319,7 +318,7 @@ struct dlock_session
 /* session.c */
 extern int64_t now_ms(void);
 extern bool enter(dlock_session *s, dlock_error *error);
-extern bool enter_lease(dlock_lease *lease, dlock_error *error);
+extern bool begin_call(dlock_session *s, dlock_error *error);
 extern void leave(dlock_session *s);
 extern void lock(dlock_session *s);
 extern void unlock(dlock_session *s);
@@ -369,7 +368,7 @@ extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
 extern void settle(dlock_lease *lease, const dlock_error *error);
 extern void over(dlock_lease *lease);
-extern void lease_submit(dlock_lease *lease, const Kind *kind);
+extern bool lease_submit(dlock_lease *lease, const Kind *kind);
 extern void take_tick(dlock_session *s, int64_t now);
 
 /* undo.c */
