@@ -147,7 +147,8 @@ set_options(dlock_lease *lease, const dlock_options *o, char *at)
 	at += sprintf(at, "%s#", s->client);
 	/* Programs number their own tasks, too. */
 	snprintf(text, sizeof(text), ":%" PRId64, ++s->tasks);
-	lease->task = put_text(&at, (o->task != NULL) ? o->task : text);
+	lease->named = o->task != NULL;
+	lease->task = put_text(&at, lease->named ? o->task : text);
 	lease->params[NAME] = (lease->call == CALL_ALL) ? lease->array : lease->names[0];
 	lease->params[OWNER] = lease->owner;
 	lease->params[PAYLOAD] = put_text(&at, o->payload);
@@ -302,10 +303,7 @@ give_up(dlock_lease *lease, dlock_status status)
 
 	if (lease->answered)
 		return;
-	if (status == DLOCK_CLOSED)
-		fail(&error, status, "the session is closed");
-	else
-		fail(&error, status, "given up waiting for \"%.400s\"", lease->label);
+	fail(&error, status, "%s for \"%.400s\"", (status == DLOCK_CLOSED) ? "the session was closed during the wait" : "given up waiting", lease->label);
 	lease->gave_up = true;
 	set_failing(lease);
 	settle(lease, &error);
@@ -589,7 +587,11 @@ turn_has_come(dlock_session *s, const Answer *a)
 	if (lease == NULL)
 		return;
 	lease->never = token == NULL;
-	snprintf(lease->turn, TOKEN_SIZE, "%s", (token != NULL) ? token : "");
+	/* If it comes late, it is of an earlier request of the task, perhaps. */
+	if (token != NULL && lease->named && is_alone(lease, PHASE_RELEASING))
+		lease->doubt_at = now_ms();
+	else
+		snprintf(lease->turn, TOKEN_SIZE, "%s", (token != NULL) ? token : "");
 	lease->turn_sent = a->sent;
 	if (lease->phase == PHASE_WAITING)
 		go(lease);

@@ -205,6 +205,7 @@ struct dlock_lease
 	int64_t		margin;
 	int64_t		wait_until;
 	bool		waits;
+	bool		named;			/* its task, by the program */
 	bool		reenter;
 	bool		async;
 	bool		elected;
