@@ -15,7 +15,8 @@
  *	  All functions may be called by any thread at any time, with two exceptions: nothing
  *	  may use a session while or after dlock_close() is called, but calls that wait then end;
  *	  and nothing may use a lease while or after it is freed.  A forked child holds nothing:
- *	  it opens a session of its own.
+ *	  it opens a session of its own.  A thread works for others while it waits, so nothing may cancel it
+ *	  in a call, and no longjmp() or exception leave one, or a function that the library calls.
  *
  *	  Strings are UTF-8, whatever the locale and PGCLIENTENCODING are, and are copied.  Spans
  *	  are milliseconds.  An error may be NULL.
@@ -105,8 +106,8 @@ typedef struct dlock_options
 
 typedef struct dlock_session_options
 {
-	const char *client;			/* names the owners "client#task";
-								 * host/pid/random */
+	const char *client;			/* names the owners "client#task", and no
+								 * other session's; host/pid/random */
 
 	/*
 	 * Called by the session's thread as soon as renewals fail.  It must be
@@ -259,8 +260,8 @@ typedef struct dlock_work_options
 
 /*
  * Work on tasks of a queue until give_up_fd is readable, or the session closed: that is DLOCK_OK.  Threads of it call the handler,
- * which returns NULL, or what it failed with.  After the grace the captures count as lost, and
- * tasks that fail then are given back as if they had not been captured.
+ * which returns NULL, or what it failed with: a text that stays until its thread calls it again.  After the grace the
+ * captures count as lost, and tasks that fail then are given back as if they had not been captured.
  */
 DLOCK_API extern dlock_status dlock_work(dlock_session *session, const char *queue, const dlock_work_options *options,
 										 const char *(*handler) (dlock_task *task, void *argument), void *argument,
