@@ -46,6 +46,7 @@ typedef struct Item
 	char		result[WORDS];
 } Item;
 
+static const char *conninfo = "";
 static dlock_session *session;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -332,13 +333,14 @@ do_lease(Thing *it)
 	dlock_options o = options_of(it, strings);
 	char	   *path = get(it->line, "path");
 	char	   *name = get(it->line, "name");
+	char	   *task = get(it->line, "task");
 	int			count;
 	char	  **names = list(it->line, "names", &count);
 	dlock_lease *lease;
 	dlock_error error;
 	bool		failed = false;
 
-	o.task = (outer != NULL) ? dlock_lease_task(outer->lease) : NULL;
+	o.task = (outer != NULL) ? dlock_lease_task(outer->lease) : task;
 	o.on_lost = on_lost;
 	o.argument = it;
 	if (path != NULL)
@@ -349,6 +351,7 @@ do_lease(Thing *it)
 		(void) dlock_acquire(session, name, &o, &lease, &error);
 	free(strings[0]);
 	free(strings[1]);
+	free(task);
 	free(path);
 	free(name);
 	free_list(names);
@@ -705,6 +708,26 @@ wait_in_task(Thing *it, dlock_task *task)
 	return "stopped";
 }
 
+/* In a transaction of the task; a failure is told. */
+static const char *
+write_for(Thing *it, dlock_task *task, const char *sql)
+{
+	PGconn	   *conn = PQconnectdb("");
+	char		words[WORDS];
+	dlock_error error;
+
+	if (dlock_lease_begin(task->lease, conn, &error) == DLOCK_OK)
+	{
+		PQclear(PQexec(conn, sql));
+		(void) dlock_lease_commit(task->lease, conn, &error);
+	}
+	PQfinish(conn);
+	if (error.status == DLOCK_OK)
+		return NULL;
+	say(it->id, "not committed %s", outcome(&error, words));
+	return "not committed";
+}
+
 static const char *
 work_on(Thing *it, dlock_task *task)
 {
@@ -717,18 +740,9 @@ work_on(Thing *it, dlock_task *task)
 	if (failed == NULL && task->attempts <= number(task->payload, "fail", 0))
 		failed = "as told";
 	if (failed == NULL && sql != NULL)
-	{
-		PGconn	   *conn = PQconnectdb("");
-		dlock_status status = dlock_lease_begin(task->lease, conn, NULL);
-
-		if (status == DLOCK_OK)
-		{
-			PQclear(PQexec(conn, sql));
-			status = dlock_lease_commit(task->lease, conn, NULL);
-		}
-		failed = (status == DLOCK_OK) ? NULL : "not committed";
-		PQfinish(conn);
-	}
+		failed = write_for(it, task, sql);
+	if (failed == NULL && number(task->payload, "again", 0) != 0)
+		failed = write_for(it, task, sql);
 	free(sql);
 	return failed;
 }
@@ -1017,6 +1031,91 @@ do_told(Thing *it)
 	dlock_lease_free(lease);
 }
 
+/* At a loss, a connection that is gone is left alone, and what has taken its number. */
+static void
+do_gone(Thing *it)
+{
+	dlock_options o = {.ttl_ms = 3000,.on_lost = on_lost,.argument = it};
+	PGconn	   *conn = PQconnectdb("");
+	dlock_lease *lease;
+	dlock_error error;
+
+	(void) dlock_acquire(session, "job", &o, &lease, NULL);
+	(void) dlock_lease_begin(lease, conn, NULL);
+	PQfinish(conn);
+	conn = PQconnectdb("");
+	run_sql(conn, "SELECT dlock_force_release('job', 'test')", &error);
+	(void) wait_told(&it->told_end, &it->lost);
+	run_sql(conn, "SELECT 1", &error);
+	ended(it, &error);
+	PQfinish(conn);
+	dlock_lease_free(lease);
+}
+
+/* Lost, and waited for again by the same task before it is released. */
+static void
+do_anew(Thing *it)
+{
+	dlock_options o = {.ttl_ms = 3000,.wait_ms = 60000,.on_lost = on_lost,.argument = it};
+	PGconn	   *conn = PQconnectdb("");
+	dlock_lease *leases[2];
+	dlock_error error;
+
+	(void) dlock_acquire(session, "job", &o, &leases[0], NULL);
+	run_sql(conn, "SELECT dlock_force_release('job', 'test')", &error);
+	(void) wait_told(&it->told_end, &it->lost);
+	o.task = dlock_lease_task(leases[0]);
+	(void) dlock_acquire(session, "job", &o, &leases[1], &error);
+	ended(it, &error);
+	dlock_lease_free(leases[1]);
+	dlock_lease_free(leases[0]);
+	PQfinish(conn);
+}
+
+/* Two leases that are lost together: on_lost of the one frees the other. */
+typedef struct Pair
+{
+	dlock_lease *leases[2];
+	int			left;
+	int			told;
+} Pair;
+
+static void
+free_other(dlock_lease *lease, void *argument)
+{
+	Pair	   *it = argument;
+	bool		first;
+
+	pthread_mutex_lock(&lock);
+	it->left = lease == it->leases[1];
+	first = it->told++ == 0;
+	pthread_mutex_unlock(&lock);
+	if (first)
+		dlock_lease_free(it->leases[!it->left]);
+	pthread_cond_broadcast(&changed);
+}
+
+static void
+do_pair(Thing *it)
+{
+	dlock_session *own = dlock_open(conninfo, NULL, NULL);
+	Pair		pair = {.told = 0};
+	dlock_options o = {.ttl_ms = 3000,.on_lost = free_other,.argument = &pair};
+	PGconn	   *conn = PQconnectdb("");
+
+	(void) dlock_acquire(own, "one", &o, &pair.leases[0], NULL);
+	(void) dlock_acquire(own, "two", &o, &pair.leases[1], NULL);
+	PQclear(PQexec(conn, "SELECT dlock_force_release(n, 'test') FROM (VALUES ('one'), ('two')) AS v(n)"));
+	PQfinish(conn);
+	pthread_mutex_lock(&lock);
+	while (pair.told == 0)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	dlock_lease_free(pair.leases[pair.left]);
+	dlock_close(own);
+	say(it->id, "ended told %d", pair.told);
+}
+
 /* What TCP does about a server that has gone without a word. */
 static void
 do_keepalives(Thing *it)
@@ -1052,7 +1151,7 @@ static const struct
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
 	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
-	{"keepalives", do_keepalives}
+	{"keepalives", do_keepalives}, {"gone", do_gone}, {"anew", do_anew}, {"pair", do_pair}
 };
 
 static void *
@@ -1125,7 +1224,9 @@ main(int argc, char **argv)
 	char	   *line = NULL;
 	size_t		size = 0;
 
-	session = dlock_open((argc > 1) ? argv[1] : "", &o, &error);
+	if (argc > 1)
+		conninfo = argv[1];
+	session = dlock_open(conninfo, &o, &error);
 	if (session == NULL)
 	{
 		fprintf(stderr, "%s\n", error.message);

@@ -87,7 +87,7 @@ static const Kind take_kind = {
 
 static void answered(Request *r, Answer *a);
 static void ask_server(dlock_lease *lease);
-static bool ask_again(dlock_session *s, const dlock_lease *ended);
+static void ask_again(dlock_session *s, const dlock_lease *ended);
 
 /* ---- the lease as an object ---- */
 
@@ -106,6 +106,7 @@ unref_lease(dlock_lease *lease)
 	for (Transaction *t = lease->transactions, *next; t != NULL; t = next)
 	{
 		next = t->next;
+		close(t->socket);
 		free(t);
 	}
 	lease->session->refs--;
@@ -131,7 +132,7 @@ set_options(dlock_lease *lease, const dlock_options *o, char *at)
 	dlock_session *s = lease->session;
 	char		text[SPAN_SIZE];
 
-	lease->ttl = (o->ttl_ms != 0) ? o->ttl_ms : DEFAULT_TTL;
+	lease->ttl = (o->ttl_ms != 0) ? MIN(o->ttl_ms, NEVER / 2) : DEFAULT_TTL;
 	lease->every = MIN(lease->ttl / 6, RENEW_EVERY);
 	lease->margin = MIN(lease->ttl / 6, STOP_BEFORE);
 	lease->waits = o->wait_ms > 0;
@@ -144,8 +145,10 @@ set_options(dlock_lease *lease, const dlock_options *o, char *at)
 
 	lease->owner = at;
 	at += sprintf(at, "%s#", s->client);
-	snprintf(text, sizeof(text), "%" PRId64, ++s->tasks);
-	lease->task = put_text(&at, (o->task != NULL) ? o->task : text);
+	/* Programs number their own tasks, too. */
+	snprintf(text, sizeof(text), ":%" PRId64, ++s->tasks);
+	lease->named = o->task != NULL;
+	lease->task = put_text(&at, lease->named ? o->task : text);
 	lease->params[NAME] = (lease->call == CALL_ALL) ? lease->array : lease->names[0];
 	lease->params[OWNER] = lease->owner;
 	lease->params[PAYLOAD] = put_text(&at, o->payload);
@@ -213,8 +216,8 @@ new_lease(dlock_session *s, Call what, const char *const *names, int count, cons
 	return lease;
 }
 
-/* Have the server asked for something; the lease stays until that is answered. */
-void
+/* Have the server asked for something; the lease stays until that is answered.  False: there is nothing to ask for. */
+bool
 lease_submit(dlock_lease *lease, const Kind *kind)
 {
 	Request    *r = &lease->request;
@@ -246,9 +249,12 @@ lease_submit(dlock_lease *lease, const Kind *kind)
 				lease->values[2 * r->rows] = lease->names[i];
 				lease->values[2 * r->rows++ + 1] = (kind == &find_kind) ? lease->owner : lease->tokens[i];
 			}
+	if (kind->columns > 0 && r->rows == 0)
+		return false;
 	lease->asked = true;
 	ref_lease(lease);
 	submit(lease->session, r);
+	return true;
 }
 
 /* ---- the end ---- */
@@ -283,7 +289,7 @@ over(dlock_lease *lease)
 	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
 	end_failing(lease);
 	if (lease->failing)
-		(void) ask_again(s, lease);
+		ask_again(s, lease);
 	wake_waiters(s, &lease->waiters);
 	wake(s);
 	unref_lease(lease);
@@ -297,10 +303,7 @@ give_up(dlock_lease *lease, dlock_status status)
 
 	if (lease->answered)
 		return;
-	if (status == DLOCK_CLOSED)
-		fail(&error, status, "the session is closed");
-	else
-		fail(&error, status, "given up waiting for \"%.400s\"", lease->label);
+	fail(&error, status, "%s for \"%.400s\"", (status == DLOCK_CLOSED) ? "the session was closed during the wait" : "given up waiting", lease->label);
 	lease->gave_up = true;
 	set_failing(lease);
 	settle(lease, &error);
@@ -337,7 +340,7 @@ granted(dlock_lease *lease, int64_t sent)
 	{
 		hold(lease, sent);
 		settle(lease, &good);
-		(void) ask_again(lease->session, lease);
+		ask_again(lease->session, lease);
 	}
 	else
 	{
@@ -368,6 +371,7 @@ wait_for_turn(dlock_lease *lease)
 	{
 		s->taking = true;
 		s->take_at = 0;
+		s->take_sent = lease->heard_at;
 		arm(s, 0);
 	}
 	arm(s, lease->wake_at);
@@ -489,16 +493,6 @@ ask_server(dlock_lease *lease)
 	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind);
 }
 
-static bool
-holds_any(const dlock_lease *lease)
-{
-	bool		found = false;
-
-	for (int i = 0; i < lease->count; i++)
-		found |= lease->tokens[i][0] != '\0';
-	return found;
-}
-
 /* Do what its phase is for, unless that is under way. */
 void
 go(dlock_lease *lease)
@@ -516,7 +510,6 @@ go(dlock_lease *lease)
 				end_request(lease, &lease->error);
 			else if (lease->phase == PHASE_NEW && now < lease->end_by && is_blocked(lease))
 			{
-				lease->session->held_back = true;
 				lease->wake_at = lease->end_by;
 				arm(lease->session, lease->wake_at);
 			}
@@ -541,9 +534,7 @@ go(dlock_lease *lease)
 			}
 			break;
 		case PHASE_RELEASING:
-			if (lease->ends_with != NULL && may_undo(lease, now) && holds_any(lease))
-				lease_submit(lease, lease->ends_with);
-			else
+			if (lease->ends_with == NULL || !may_undo(lease, now) || !lease_submit(lease, lease->ends_with))
 				over(lease);
 			break;
 		default:
@@ -564,25 +555,21 @@ expects_turn(const dlock_lease *lease)
 
 /*
  * Have those ask again that have a place, or expect one: all, after an outage; or others of the task
- * of a request that has ended, perhaps with the place that they share.  Are there any?
+ * of a request that has ended, perhaps with the place that they share.
  */
-static bool
+static void
 ask_again(dlock_session *s, const dlock_lease *ended)
 {
-	bool		found = false;
-
 	for (dlock_lease *lease = s->taking ? s->leases : NULL, *next; lease != NULL; lease = next)
 	{
 		next = lease->next;
 		if (!expects_turn(lease) || (ended != NULL && !meets(ended, lease)))
 			continue;
-		found = true;
 		lease->doubt_at = now_ms();
 		lease->tried = true;
 		if (lease->phase == PHASE_WAITING)
 			go(lease);
 	}
-	return found;
 }
 
 static void
@@ -600,26 +587,35 @@ turn_has_come(dlock_session *s, const Answer *a)
 	if (lease == NULL)
 		return;
 	lease->never = token == NULL;
-	snprintf(lease->turn, TOKEN_SIZE, "%s", (token != NULL) ? token : "");
+	/* If it comes late, it is of an earlier request of the task, perhaps. */
+	if (token != NULL && lease->named && is_alone(lease, PHASE_RELEASING))
+		lease->doubt_at = now_ms();
+	else
+		snprintf(lease->turn, TOKEN_SIZE, "%s", (token != NULL) ? token : "");
 	lease->turn_sent = a->sent;
 	if (lease->phase == PHASE_WAITING)
 		go(lease);
 }
 
+/* A call may end at once, and keeps places from then on: if the next one is late, they have run out, perhaps. */
 static void
 then_taken(Request *r, Answer *a)
 {
 	dlock_session *s = r->whose;
 	bool		has_answer = a->error.status == DLOCK_OK;
+	int64_t		now = now_ms();
 
 	for (int i = 0; has_answer && i < PQntuples(a->result); i++)
 	{
 		a->row = i;
 		turn_has_come(s, a);
 	}
-	s->take_at = 0;
-	if ((!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2) && ask_again(s, NULL) && !has_answer)
-		s->take_at = now_ms() + LONGEST_POLL;
+	if (has_answer && MAX(a->sent - s->take_sent, now - a->sent) < KEEP_PLACE_FOR * 3 / 4)
+		now = a->sent;
+	else
+		ask_again(s, NULL);
+	s->take_sent = now;
+	s->take_at = has_answer ? 0 : now + LONGEST_POLL;
 	arm(s, s->take_at);
 }
 
@@ -639,7 +635,6 @@ take_tick(dlock_session *s, int64_t now)
 			line_drop(&s->taker);
 		else
 		{
-			s->take_asked = now;
 			s->take_client = s->client;
 			s->take = (Request)
 			{
@@ -669,8 +664,8 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 	dlock_status status;
 
 	*lease = NULL;
-	if (count < 1 || o->ttl_ms < 0 || o->wait_ms < 0 || o->lock_delay_ms < 0 || o->min_hold_ms < 0)
-		return fail(error, DLOCK_ERROR, "a lease wants a name, and spans that are not negative");
+	if (count < 1 || o->ttl_ms < 0 || o->wait_ms < 0 || o->lock_delay_ms < 0 || o->min_hold_ms < 0 || o->permits < 0)
+		return fail(error, DLOCK_ERROR, "a lease wants a name, and spans and permits that are not negative");
 	for (int i = 0; i < count; i++)
 		if (names[i] == NULL)
 			return fail(error, DLOCK_ERROR, "a name is missing");
@@ -688,7 +683,7 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 		wake(s);
 	}
 	for (dlock_lease *other = (it->waits && !it->reenter) ? s->leases : NULL; other != NULL; other = other->next)
-		if (other->phase == PHASE_HELD && meets(it, other))
+		if (other->phase == PHASE_HELD && meets(it, other) && !has_ended(other))
 		{
 			end_with(it, DLOCK_DEADLOCK, "the task would wait for its own lease on \"%.400s\"");
 			break;
@@ -731,7 +726,7 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (!enter_lease(lease, error))
+	if (!begin_call(lease->session, error))
 		return DLOCK_CLOSED;
 	await(s, &lease->waiters, is_answered, lease);
 	remove_event(lease);
@@ -744,7 +739,7 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 void
 dlock_lease_cancel(dlock_lease *lease)
 {
-	if (!enter_lease(lease, NULL))
+	if (!begin_call(lease->session, NULL))
 		return;
 	give_up(lease, DLOCK_CANCELED);
 	leave(lease->session);

@@ -7,6 +7,9 @@
  *	  libpq's resolver of host names may hang, so a thread does it, which ends with that.  If
  *	  the line does not wait for it any more, the connection is closed as soon as it is there.
  *
+ *	  Whoever polls has to see to connect_timeout, and cannot go on to the next host.  So when
+ *	  that time is up, libpq does all of it once more.
+ *
  *-------------------------------------------------------------------------
  */
 #define _GNU_SOURCE
@@ -68,17 +71,25 @@ make_connection(const char *conninfo)
 	const char *values[] = {"read-write", "10", "5", "3", conninfo, "UTF8", NULL};
 	PostgresPollingStatusType want = PGRES_POLLING_WRITING;
 	PGconn	   *conn = PQconnectStartParams(keys, values, 1);
+	PQconninfoOption *options = PQconninfo(conn);
+	int			within = ANSWER_WITHIN;
 
-	if (conn == NULL)
-		return NULL;
+	for (PQconninfoOption *o = options; o != NULL && o->keyword != NULL; o++)
+		if (strcmp(o->keyword, "connect_timeout") == 0 && o->val != NULL && atoi(o->val) > 0)
+			within = MIN(atoi(o->val), ANSWER_WITHIN / 1000) * 1000;
+	PQconninfoFree(options);
 	PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
 	PQsetNoticeReceiver(conn, ignore_notice, NULL);
 	while (PQstatus(conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED)
 	{
 		struct pollfd ready = {PQsocket(conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, 0};
 
-		if (poll(&ready, 1, ANSWER_WITHIN) <= 0)
+		if (poll(&ready, 1, within) <= 0)
+		{
+			if (within < ANSWER_WITHIN)
+				PQreset(conn);
 			break;
+		}
 		want = PQconnectPoll(conn);
 	}
 	return conn;

@@ -3,22 +3,6 @@
  * dlock.h
  *	  Leases of dlock: locks in PostgreSQL that expire, with fencing tokens.
  *
- *		dlock_session *session = dlock_open("", NULL, &error);
- *		dlock_options options = {0};
- *
- *		options.wait_ms = 5000;
- *		if (dlock_acquire(session, "nightly-report", &options, &lease, &error) == DLOCK_OK)
- *		{
- *			if (dlock_lease_begin(lease, conn, &error) == DLOCK_OK)
- *			{
- *				PQclear(PQexec(conn, "UPDATE report SET ..."));
- *				dlock_lease_commit(lease, conn, &error);
- *			}
- *			dlock_lease_release(lease, &error);
- *			dlock_lease_free(lease);
- *		}
- *		dlock_close(session);
- *
  * NOTES
  *	  A session is a program's dealings with one server.  All of its leases share its
  *	  connections, of which there are up to two, one more while something waits, and one
@@ -31,7 +15,8 @@
  *	  All functions may be called by any thread at any time, with two exceptions: nothing
  *	  may use a session while or after dlock_close() is called, but calls that wait then end;
  *	  and nothing may use a lease while or after it is freed.  A forked child holds nothing:
- *	  it opens a session of its own.
+ *	  it opens a session of its own.  A thread works for others while it waits, so nothing may cancel it
+ *	  in a call, and no longjmp() or exception leave one, or a function that the library calls.
  *
  *	  Strings are UTF-8, whatever the locale and PGCLIENTENCODING are, and are copied.  Spans
  *	  are milliseconds.  An error may be NULL.
@@ -121,8 +106,8 @@ typedef struct dlock_options
 
 typedef struct dlock_session_options
 {
-	const char *client;			/* names the owners "client#task";
-								 * host/pid/random */
+	const char *client;			/* names the owners "client#task", and no
+								 * other session's; host/pid/random */
 
 	/*
 	 * Called by the session's thread as soon as renewals fail.  It must be
@@ -205,8 +190,7 @@ DLOCK_API extern const char *dlock_lease_task(const dlock_lease *lease);
 /*
  * A transaction that presents the tokens, on a connection of the caller's, which is shut down
  * at a loss.  If these do not return DLOCK_OK there is no transaction any more.  A commit is
- * refused if the work is to end, and fails if a statement has failed.  End the transaction
- * before you finish the connection.
+ * refused if the work is to end, and fails if a statement has failed.
  */
 DLOCK_API extern dlock_status dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error);
 DLOCK_API extern dlock_status dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error);
@@ -276,8 +260,8 @@ typedef struct dlock_work_options
 
 /*
  * Work on tasks of a queue until give_up_fd is readable, or the session closed: that is DLOCK_OK.  Threads of it call the handler,
- * which returns NULL, or what it failed with.  After the grace the captures count as lost, and
- * tasks that fail then are given back as if they had not been captured.
+ * which returns NULL, or what it failed with: a text that stays until its thread calls it again.  After the grace the
+ * captures count as lost, and tasks that fail then are given back as if they had not been captured.
  */
 DLOCK_API extern dlock_status dlock_work(dlock_session *session, const char *queue, const dlock_work_options *options,
 										 const char *(*handler) (dlock_task *task, void *argument), void *argument,

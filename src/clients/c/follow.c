@@ -57,17 +57,6 @@ dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *
 	return tell(error, &a.error);
 }
 
-/* The end of the session ends the term, too. */
-static void
-begin_term(dlock_session *s, dlock_lease *lease)
-{
-	lock(s);
-	lease->elected = true;
-	if (s->closed)
-		stop(lease, DLOCK_CLOSED, "the session is closed");
-	unlock(s);
-}
-
 dlock_status
 dlock_elect(dlock_session *session, const char *name, const dlock_options *options,
 			bool (*lead) (dlock_lease *lease, void *argument), void *argument, dlock_error *error)
@@ -90,8 +79,11 @@ dlock_elect(dlock_session *session, const char *name, const dlock_options *optio
 
 		if (status == DLOCK_OK)
 		{
-			begin_term(session, lease);
-			candidate = lead(lease, argument);
+			/* The end of the session ends a term, or keeps it away. */
+			lock(session);
+			lease->elected = true;
+			unlock(session);
+			candidate = nap(session, 0, 0) && lead(lease, argument);
 			(void) dlock_lease_release(lease, NULL);
 			dlock_lease_free(lease);
 		}

@@ -14,6 +14,7 @@
  */
 #define _GNU_SOURCE
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,10 +122,12 @@ tell_program(dlock_session *s)
 	while (s->told != NULL)
 	{
 		dlock_lease *lease = s->told;
+		void		(*on_lost) (dlock_lease *, void *) = lease->on_lost;
 
 		s->told = lease->next_told;
 		unlock(s);
-		lease->on_lost(lease, lease->argument);
+		if (on_lost != NULL)
+			on_lost(lease, lease->argument);
 		lock(s);
 		lease->telling = false;
 		wake_waiters(s, &lease->waiters);
@@ -141,7 +144,7 @@ arm_held(dlock_lease *lease)
 {
 	int64_t		stop_at = lease->deadline - lease->margin;
 
-	arm(lease->session, lease->asked ? stop_at : MIN(lease->renew_at, stop_at));
+	arm(lease->session, (lease->asked || lease->finished) ? stop_at : MIN(lease->renew_at, stop_at));
 }
 
 /* Keep what was granted by a request that was sent then. */
@@ -167,7 +170,7 @@ stop(dlock_lease *lease, dlock_status status, const char *why)
 		return;
 	fail(&lease->error, status, "%s", why);
 	for (Transaction *t = lease->transactions; t != NULL; t = t->next)
-		(void) shutdown(PQsocket(t->conn), SHUT_RDWR);
+		(void) shutdown(t->socket, SHUT_RDWR);
 	wake_waiters(s, &lease->waiters);
 	if (lease->on_lost == NULL)
 	{
@@ -220,7 +223,8 @@ renewed(dlock_lease *lease, const Answer *a)
 	if (is_lost(lease, a))
 	{
 		snprintf(why, sizeof(why), "the lease on \"%.400s\" is lost", lease->label);
-		stop(lease, DLOCK_LOST, why);
+		if (!lease->finished)
+			stop(lease, DLOCK_LOST, why);
 		return;
 	}
 	if (good)
@@ -239,7 +243,7 @@ hold_tick(dlock_lease *lease, int64_t now)
 	if (has_ended(lease))
 		return;
 	lease->session->margin = MIN(lease->session->margin, lease->margin);
-	if (!lease->asked && lease->renew_at <= now + lease->every / 2)
+	if (!lease->asked && !lease->finished && lease->renew_at <= now + lease->every / 2)
 		lease_submit(lease, (lease->call == CALL_TASK) ? &task_renew_kind : &renew_kind);
 	arm_held(lease);
 }
@@ -309,7 +313,7 @@ dlock_lease_release(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (!enter_lease(lease, error))
+	if (!begin_call(lease->session, error))
 		return DLOCK_CLOSED;
 	if (!pthread_equal(pthread_self(), s->thread))
 	{
@@ -333,13 +337,16 @@ dlock_lease_free(dlock_lease *lease)
 {
 	dlock_session *s;
 
-	if (lease == NULL || !enter_lease(lease, NULL))
+	if (lease == NULL || !begin_call(lease->session, NULL))
 		return;
 	s = lease->session;
 	s->refs++;
+	/* The session's thread cannot wait for on_lost, so it does not call it. */
+	if (pthread_equal(pthread_self(), s->thread))
+		lease->on_lost = NULL;
 	give_up(lease, DLOCK_CANCELED);
 	let_go(lease);
-	if (!pthread_equal(pthread_self(), s->thread))
+	if (lease->on_lost != NULL)
 		await(s, &lease->waiters, is_told, lease);
 	remove_event(lease);
 	unref_lease(lease);
@@ -354,7 +361,7 @@ dlock_lease_status(dlock_lease *lease, dlock_error *error)
 {
 	dlock_status status;
 
-	if (!enter_lease(lease, error))
+	if (!begin_call(lease->session, error))
 		return DLOCK_CLOSED;
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);
@@ -362,16 +369,27 @@ dlock_lease_status(dlock_lease *lease, dlock_error *error)
 	return status;
 }
 
+/* Why the work is to end, or DLOCK_OK; in the error only if it is. */
+static dlock_status
+ended_status(dlock_lease *lease, dlock_error *error)
+{
+	dlock_status status = DLOCK_CLOSED;
+	dlock_error why;
+
+	if (begin_call(lease->session, &why))
+	{
+		status = has_ended(lease) ? tell(&why, &lease->error) : DLOCK_OK;
+		if (status == DLOCK_OK && lease->phase != PHASE_HELD)
+			status = fail(&why, DLOCK_LOST, "the lease on \"%.400s\" is over, as the work has ended", lease->label);
+		leave(lease->session);
+	}
+	return (status != DLOCK_OK) ? tell(error, &why) : status;
+}
+
 bool
 dlock_lease_held(dlock_lease *lease)
 {
-	bool		held = enter_lease(lease, NULL);
-
-	if (!held)
-		return false;
-	held = !has_ended(lease) && lease->phase == PHASE_HELD;
-	leave(lease->session);
-	return held;
+	return ended_status(lease, NULL) == DLOCK_OK;
 }
 
 int64_t
@@ -379,7 +397,7 @@ dlock_lease_remaining(dlock_lease *lease)
 {
 	int64_t		left;
 
-	if (!enter_lease(lease, NULL))
+	if (!begin_call(lease->session, NULL))
 		return 0;
 	left = MAX(lease->deadline - now_ms(), 0);
 	leave(lease->session);
@@ -468,18 +486,6 @@ present(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	return status;
 }
 
-/* Why the work is to end, or DLOCK_OK; in the error only if it is. */
-static dlock_status
-ended_status(dlock_lease *lease, dlock_error *error)
-{
-	dlock_error why;
-	dlock_status status = dlock_lease_status(lease, &why);
-
-	if (status == DLOCK_OK && !dlock_lease_held(lease))
-		status = fail(&why, DLOCK_LOST, "the lease on \"%.400s\" is over, as the work has ended", lease->label);
-	return (status != DLOCK_OK) ? tell(error, &why) : status;
-}
-
 dlock_status
 dlock_present(PGconn *conn, dlock_lease *const *leases, int count, dlock_error *error)
 {
@@ -492,7 +498,10 @@ dlock_present(PGconn *conn, dlock_lease *const *leases, int count, dlock_error *
 	return status;
 }
 
-/* Add the connection to those in transactions of the lease, or take it out. */
+/*
+ * Add the connection to those in transactions of the lease, or take it out.  The program may
+ * lose or finish it at any time, so its socket is shut down by a descriptor of the lease's.
+ */
 static bool
 track(dlock_lease *lease, PGconn *conn, bool add)
 {
@@ -506,6 +515,7 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 	{
 		t->next = *at;
 		t->conn = conn;
+		t->socket = fcntl(PQsocket(conn), F_DUPFD_CLOEXEC, 0);
 		*at = t;
 	}
 	else
@@ -514,8 +524,11 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 			at = &(*at)->next;
 		t = *at;
 		if (t != NULL)
+		{
 			*at = t->next;
-		free(t);
+			close(t->socket);
+			free(t);
+		}
 	}
 	unlock(lease->session);
 	return true;
@@ -540,15 +553,36 @@ dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	return status;
 }
 
+/*
+ * Has a transaction finished the task, or is it about to?  A renewal would wait for it, and
+ * then say that the task is not held any more, perhaps before the answer to the COMMIT.
+ */
+static void
+set_finished(dlock_lease *lease, bool finished)
+{
+	lock(lease->session);
+	lease->finished = finished;
+	arm_held(lease);
+	unlock(lease->session);
+}
+
 dlock_status
 dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 {
 	dlock_status status = ended_status(lease, error);
+	bool		before = lease->finished;
 	PGresult   *result;
 	bool		done;
 
 	if (status == DLOCK_OK && lease->call == CALL_TASK)
-		status = result_error(finish_task(lease, conn), conn, error);
+	{
+		set_finished(lease, true);
+		result = finish_task(lease, conn);
+		before = PQresultStatus(result) == PGRES_TUPLES_OK && PQgetvalue(result, 0, 0)[0] != 't';
+		status = result_error(result, conn, error);
+		if (before)
+			status = fail(error, DLOCK_LOST, "an earlier transaction has finished task \"%.400s\"", lease->label);
+	}
 	if (status == DLOCK_OK)
 		status = ended_status(lease, error);
 	if (status == DLOCK_OK)
@@ -560,14 +594,13 @@ dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 		if (status == DLOCK_OK && !done)
 			status = fail(error, DLOCK_ERROR, "the transaction was rolled back, as a statement had failed");
 	}
-	if (status == DLOCK_OK)
+	if (status != DLOCK_OK)
 	{
-		lock(lease->session);
-		lease->finished = true;
-		unlock(lease->session);
+		if (lease->finished != before)
+			set_finished(lease, before);
+		if (ended_status(lease, NULL) != DLOCK_OK)
+			status = ended_status(lease, error);
 	}
-	else if (ended_status(lease, NULL) != DLOCK_OK)
-		status = ended_status(lease, error);
 
 	/* After a commit there is nothing to roll back. */
 	dlock_lease_rollback(lease, conn);

@@ -176,7 +176,8 @@ typedef enum Phase
 typedef struct Transaction
 {
 	struct Transaction *next;
-	PGconn	   *conn;
+	PGconn	   *conn;			/* only to be compared */
+	int			socket;			/* its, duplicated */
 } Transaction;
 
 struct dlock_lease
@@ -204,6 +205,7 @@ struct dlock_lease
 	int64_t		margin;
 	int64_t		wait_until;
 	bool		waits;
+	bool		named;			/* its task, by the program */
 	bool		reenter;
 	bool		async;
 	bool		elected;
@@ -246,7 +248,8 @@ struct dlock_lease
 	bool		unsure;			/* it may have been released */
 	const Kind *ends_with;		/* how it is released */
 	struct dlock_task *of;		/* CALL_TASK */
-	bool		finished;		/* by a transaction of the task */
+	bool		finished;		/* by a transaction of the task, perhaps one
+								 * that commits: no renewal */
 	Transaction *transactions;
 	bool		telling;		/* on_lost is to run, or does */
 	dlock_lease *next_told;
@@ -301,7 +304,6 @@ struct dlock_session
 	int64_t		tasks;
 	int64_t		margin;			/* the smallest of what is held */
 	int			failing;		/* leases */
-	bool		held_back;		/* a request waits for one of those, perhaps */
 	int			give_ups;		/* descriptors to poll */
 	bool		in_trouble;
 	char	   *trouble;		/* to be told */
@@ -309,7 +311,7 @@ struct dlock_session
 	/* acquire.c */
 	bool		taking;
 	int64_t		take_at;		/* NEVER: on its way */
-	int64_t		take_asked;
+	int64_t		take_sent;		/* the places are kept from then on at least */
 	const char *take_client;
 	Request		take;
 };
@@ -317,7 +319,7 @@ struct dlock_session
 /* session.c */
 extern int64_t now_ms(void);
 extern bool enter(dlock_session *s, dlock_error *error);
-extern bool enter_lease(dlock_lease *lease, dlock_error *error);
+extern bool begin_call(dlock_session *s, dlock_error *error);
 extern void leave(dlock_session *s);
 extern void lock(dlock_session *s);
 extern void unlock(dlock_session *s);
@@ -367,7 +369,7 @@ extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
 extern void settle(dlock_lease *lease, const dlock_error *error);
 extern void over(dlock_lease *lease);
-extern void lease_submit(dlock_lease *lease, const Kind *kind);
+extern bool lease_submit(dlock_lease *lease, const Kind *kind);
 extern void take_tick(dlock_session *s, int64_t now);
 
 /* undo.c */

@@ -354,15 +354,16 @@ run_session(void *argument)
 			s->idle_until = 0;
 		}
 	}
+	tell_program(s);
 	unlock(s);
 	return NULL;
 }
 
 /* ---- calls ---- */
 
-/* Begin a call, with the mutex, that dlock_close() waits for; false if there is no session any more. */
+/* Begin a call, with the mutex, that dlock_close() waits for; false in a child. */
 bool
-enter(dlock_session *s, dlock_error *error)
+begin_call(dlock_session *s, dlock_error *error)
 {
 	fail(error, DLOCK_OK, "%s", "");
 	if (s->pid != getpid())
@@ -371,31 +372,21 @@ enter(dlock_session *s, dlock_error *error)
 		return false;
 	}
 	lock(s);
-	if (!s->closed)
-	{
-		s->busy++;
-		return true;
-	}
-	unlock(s);
-	fail(error, DLOCK_CLOSED, "the session is closed");
-	return false;
-}
-
-/* The same about a lease, which outlives the session. */
-bool
-enter_lease(dlock_lease *lease, dlock_error *error)
-{
-	dlock_session *s = lease->session;
-
-	fail(error, DLOCK_OK, "%s", "");
-	if (s->pid != getpid())
-	{
-		fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-		return false;
-	}
-	lock(s);
 	s->busy++;
 	return true;
+}
+
+/* The same, of a session that is to be open; a lease outlives it. */
+bool
+enter(dlock_session *s, dlock_error *error)
+{
+	if (!begin_call(s, error))
+		return false;
+	if (!s->closed)
+		return true;
+	leave(s);
+	fail(error, DLOCK_CLOSED, "the session is closed");
+	return false;
 }
 
 void
@@ -644,7 +635,7 @@ dlock_close(dlock_session *session)
 	}
 	await(s, &s->waiters, is_finished, s);
 	s->ended = true;
-	pthread_cond_signal(&s->idle);
+	wake(s);
 	unlock(s);
 	pthread_join(s->thread, NULL);
 	lock(s);

@@ -98,13 +98,9 @@ end_failing(dlock_lease *lease)
 	dlock_session *s = lease->session;
 
 	s->failing -= lease->failing;
-	if (!lease->failing || !s->held_back)
-		return;
-	s->held_back = false;
-	for (dlock_lease *other = s->leases; other != NULL; other = other->next)
+	for (dlock_lease *other = lease->failing ? s->leases : NULL; other != NULL; other = other->next)
 		if (other->phase == PHASE_NEW)
-			other->wake_at = 0;
-	arm(s, 0);
+			go(other);
 }
 
 /* May it have been granted what it has not heard of? */

@@ -284,22 +284,17 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 	const dlock_work_options *o = (options != NULL) ? options : &defaults;
 	int			count = MAX(o->concurrency, 1);
 	Work		w = {.s = s,.queue = queue,.o = o,.handler = handler,.argument = argument,.retry = RETRY_EVERY};
-	Worker	   *workers = calloc((size_t) count, sizeof(Worker));
+	Worker	   *workers;
 	char		owner[600];
 	char		spans[2][SPAN_SIZE];
 	Line	  **at;
 	int			i;
 
 	if (queue == NULL || o->ttl_ms < 0 || o->grace_ms < 0)
-	{
-		free(workers);
 		return fail(error, DLOCK_ERROR, "work wants a queue, and spans that are not negative");
-	}
 	if (!enter(s, error))
-	{
-		free(workers);
 		return DLOCK_CLOSED;
-	}
+	workers = calloc((size_t) count, sizeof(Worker));
 	make_cond(&w.changed);
 	pthread_sigmask(SIG_SETMASK, NULL, &w.signals);
 	w.line.next = s->lines;

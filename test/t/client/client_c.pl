@@ -31,7 +31,7 @@ test_package();
 
 # With a compiler that looks for wrong uses of memory; threads that are left at the end are no leak.
 my $sanitized = "$place/client";
-if (system("@cc -fsanitize=address,undefined -o '$place/checked' '$top/test/clients/session.c' $top/src/clients/c/*.c @libs[0..1] -L$lib -Wl,-rpath,$lib -lpq >/dev/null 2>&1") == 0)
+if (system("@cc -fsanitize=address,undefined -fno-sanitize-recover=undefined -o '$place/checked' '$top/test/clients/session.c' $top/src/clients/c/*.c @libs[0..1] -L$lib -Wl,-rpath,$lib -lpq >/dev/null 2>&1") == 0)
 {
 	$sanitized = "$place/checked";
 	$ENV{ASAN_OPTIONS} = 'detect_leaks=0';
@@ -49,6 +49,7 @@ beside(
 my $node = start_node('main');
 client_program($node, 'none');
 test_keepalives();
+test_hosts();
 
 # An example is a program: compiled, and run.
 append_to_file("$place/run", <<"EOC");
@@ -117,7 +118,7 @@ sub test_scenarios
 	if ($name ne 'valgrind')
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue), (qw(undo late)) x $nightly;
+		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue), (qw(undo late stale)) x $nightly;
 	}
 	run_scenarios("c, $name", 'last', $server, $proxy, @$agent);
 	$proxy->stop;
@@ -137,6 +138,20 @@ sub test_keepalives
 			"host=127.0.0.1 port=$proxy->{port}$given")->finish;
 		like($run->{out}, qr/^a keepalives $used$/m, "keepalives:$given") or diag($run->{out}, $run->{err});
 	}
+	$proxy->stop;
+	return;
+}
+
+# A host that does not answer costs connect_timeout, and then the next one is asked.
+sub test_hosts
+{
+	my $proxy = DLockProxy->start($node);
+	my $host = $node->host;
+
+	$proxy->set('silent');
+	my $run = DLockCli->start({ program => "$place/client", in => qq({"id": "a", "do": "keepalives"}\n) },
+		"host=$proxy->{host},$host port=$proxy->{port}," . $node->port . ' connect_timeout=2')->finish;
+	is($run->{out} =~ s/^session.*\n//r, '', 'the second host answers') or diag($run->{err});
 	$proxy->stop;
 	return;
 }
