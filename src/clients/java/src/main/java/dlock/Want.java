@@ -228,10 +228,10 @@ final class Want {
     }
 
     /** Wait for a turn, or until it is time to ask again. */
-    private void rest() {
+    private void rest(long sent) {
         long moment = until;
         if (placed) {
-            session.waits.take();
+            session.waits.take(sent);
         } else {
             moment = Background.after(Math.min(poll, left()));
             poll = Math.min(2 * poll, LONGEST_POLL);
@@ -263,7 +263,7 @@ final class Want {
         Throwable error = answer.error();
         inDoubt |= answer.doubt() || (doubted && (error != null || !settles));
         if (error == null && !last) {
-            rest();
+            rest(answer.sent());
         } else if (error == null && NEVER.equals(turn)) {
             fail(new LeaseDeadlock("the wait for \"" + label + "\" would never have ended", null));
         } else if (error == null && !gone && (raised || turn != null)) {

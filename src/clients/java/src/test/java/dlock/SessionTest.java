@@ -11,6 +11,8 @@ import java.util.Map;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.UnaryOperator;
@@ -528,6 +530,25 @@ final class SessionTest {
         asked = ask(Request::waitForever, "d").get(0);
         fail("d", "40P01");
         fails(LeaseDeadlock.class, asked);
+    }
+
+    /** Places that may have run out, as this process did not get to run, are asked for again. */
+    void testStopped() throws Exception {
+        CompletableFuture<Lease> asked = ask(request -> request.waitForever().byHand(), "a").get(0);
+        server.next("acquire_each", "a").answer("NULL");
+        FakeServer.Asked take = server.take();
+        synchronized (session.mutex) {
+            session.waits.asked -= TimeUnit.NANOSECONDS.toMillis(Waits.KEEP) + 1;
+        }
+        take.answer("");
+        awaitIdle();
+        server.take().answer("");
+        server.take();
+        expect(!session.lines.isIdle(), "nothing is asked for");
+        FakeServer.Asked again = server.next("acquire_each", "a");
+        expect(again.reentry().equals("return"), "after a stop");
+        again.answer("7");
+        expect(asked.get().token() == 7, asked);
     }
 
     /** A turn that has come some time after it was asked for is a lease if it can be renewed. */
