@@ -299,11 +299,9 @@ public final class Session implements AutoCloseable {
         }));
     }
 
-    /** Release a turn that was not taken, unless it was told twice, and is the token of a lease. */
-    void decline(String owner, String name, String token) {
-        if (held.getOrDefault(placeOf(owner, name), List.of()).stream().noneMatch(lease -> lease.has(name, token))) {
-            lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
-        }
+    /** Has it a lease with this token? */
+    boolean holds(String owner, String name, String token) {
+        return held.getOrDefault(placeOf(owner, name), List.of()).stream().anyMatch(lease -> lease.has(name, token));
     }
 
     /**

@@ -101,12 +101,13 @@ final class Waits {
         wake(places.getOrDefault(place, List.of()), false);
     }
 
-    private void turn(String name, String owner, String token, long sent) {
-        List<Want> list = places.get(Session.placeOf(owner, name));
+    /** Nobody takes one that was told twice, and is a lease; one that nobody takes is released. */
+    void turn(String name, String owner, String token, long sent) {
+        List<Want> list = session.holds(owner, name, token) ? null : places.get(Session.placeOf(owner, name));
         if (list != null && list.get(0).offer(token, sent)) {
             list.get(0).wake(false);
-        } else if (!token.equals(Want.NEVER)) {
-            session.decline(owner, name, token);
+        } else if (!token.equals(Want.NEVER) && !session.holds(owner, name, token)) {
+            session.lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
         }
     }
 

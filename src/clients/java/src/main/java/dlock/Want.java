@@ -384,7 +384,7 @@ final class Want {
         session.end(this);
         count(0);
         if (turn != null && !turn.equals(NEVER)) {
-            session.decline(owner, names.get(0), turn);
+            session.waits.turn(names.get(0), owner, turn, turnSent); // another one may take it
         }
     }
 

@@ -618,6 +618,22 @@ final class SessionTest {
         server.next("release_each", "a").answer("true");
         expect(released.get() == null, released);
 
+        // The turn of one that was given up is that of another.
+        FakeServer.Asked take = server.take();
+        asked.clear();
+        for (int i = 0; i < 2; i++) {
+            asked.addAll(ask(request -> own.apply(request).ttl(Duration.ofNanos(1000)), "c"));
+            server.next("acquire_each", "c").answer("NULL");
+            awaitIdle();
+        }
+        asked.get(0).cancel(false);
+        FakeServer.Asked last = server.next("acquire_each", "c");
+        take.answer("c," + again.array(2)[0] + ",9");
+        server.take();
+        last.answer("NULL");
+        server.next("renew_each", "c").answer("true"); // for it has come late
+        expect(asked.get(1).get().token() == 9, asked);
+
         // One that does not wait gives the place up, too.
         asked = ask(own, "b");
         server.next("acquire_each", "b").answer("NULL");
