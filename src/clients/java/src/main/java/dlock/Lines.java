@@ -675,15 +675,9 @@ final class Lines {
 
     /** The mutex is held. */
     private void drop(Line line) {
-        Link link = line.link;
-        line.link = null;
-        if (link == null) {
-            return;
-        }
-        try {
-            Background.run(link::giveBack);
-        } catch (OutOfMemoryError none) {
-            link.abort();
+        if (line.link != null) {
+            Background.runSoon(line.link::giveBack);
+            line.link = null;
         }
     }
 

@@ -230,7 +230,11 @@ public final class Request implements Cloneable {
                 want.giveUp(error);
             }
         });
-        want.start();
+        try {
+            want.start();
+        } catch (SessionClosed closed) {
+            want.granted.completeExceptionally(closed);
+        }
         return result;
     }
 }

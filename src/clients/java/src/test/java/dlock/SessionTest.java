@@ -750,6 +750,38 @@ final class SessionTest {
         expect(released.get() == null, released);
     }
 
+    /** What its workers wait for ends with it: it waits for them. */
+    void testCloseWorker() throws Exception {
+        session.worker("mail", task -> session.lease("a").waitForever().acquire(), 1).start();
+        server.next("task_capture", "mail").answer("key,7,NULL,0,1,ready");
+        server.next("acquire_each", "a").answer("NULL");
+        server.take();
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        List<String> asked = new ArrayList<>();
+        while (asked.size() < 2) {
+            FakeServer.Asked next = server.any(false);
+            next.answer(next.what.equals("acquire_each") ? "NULL" : "true");
+            if (!next.what.equals("task_renew")) {
+                asked.add(next.what);
+            }
+        }
+        expect(asked.contains("acquire_each") && asked.contains("task_fail"), asked);
+        closed.get();
+    }
+
+    /** What is begun after its end ends. */
+    void testStartTooLate() throws Exception {
+        session.close();
+        fails(SessionClosed.class, session.lease("a").acquireAsync());
+        Worker worker = session.worker("mail", task -> { }, 1);
+        try {
+            worker.start();
+            throw new AssertionError("started");
+        } catch (SessionClosed asTold) {
+            CompletableFuture.runAsync(worker::close, task -> new Thread(task).start()).get(1, TimeUnit.MINUTES);
+        }
+    }
+
     /** Its end is told to a thread that makes a statement itself, whatever the server does. */
     void testCloseOwnThread() throws Exception {
         held("a");
@@ -827,9 +859,14 @@ final class SessionTest {
 
     public static void main(String[] args) {
         Logger.getLogger("dlock").setUseParentHandlers(false);
-        Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
-            .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
-            .forEach(CompletableFuture::join);
+        try {
+            Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
+                .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
+                .forEach(CompletableFuture::join);
+        } catch (CompletionException failed) {
+            failed.printStackTrace();
+            System.exit(1); // though others wait
+        }
         System.exit(0);
     }
 }
