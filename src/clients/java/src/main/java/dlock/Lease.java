@@ -32,6 +32,7 @@ public final class Lease extends Hold implements AutoCloseable {
     private final String task;
     private final String owner;
     final Map<String, Long> tokens;
+    private final boolean counted; // so it is released until it is not held
 
     // Protected by the mutex.
     private CompletableFuture<Void> released;
@@ -43,6 +44,7 @@ public final class Lease extends Hold implements AutoCloseable {
         task = want.task;
         owner = want.owner;
         this.tokens = tokens;
+        counted = want.counts;
     }
 
     private static List<Object[]> rows(Map<String, Long> tokens) {
@@ -202,8 +204,8 @@ public final class Lease extends Hold implements AutoCloseable {
         CompletableFuture<Void> done = new CompletableFuture<>();
         boolean[] doubt = {false};
         session.insist(RELEASE, until, answer -> {
-            doubt[0] |= answer.doubt();
-            return answer.error() == null || (doubt[0] && session.holds(owner, lock));
+            doubt[0] |= answer.doubt() || answer.isTrue();
+            return (answer.isGood() && !(counted && answer.isTrue())) || (doubt[0] && session.holds(owner, lock));
         }, answer -> {
             boolean heard = answer != null && answer.error() == null;
             boolean lost = heard ? !answer.isTrue() && !doubt[0] : left() == 0;

@@ -71,6 +71,7 @@ final class Want {
     private boolean late; // it has heard of its grant too late, once
     private boolean placed; // it may have a place
     private boolean inDoubt;
+    boolean counts; // a release that was not heard may come late, and end what is entered
     private boolean settles; // the answer to what it asks tells whether it was granted that: no other request is meant
     private long doubtUntil; // the first time: so long it asks again, though it was to end
     private long poll = SHORTEST_POLL;
@@ -165,7 +166,9 @@ final class Want {
         }
         last = gone || left() == 0 || NEVER.equals(turn);
         boolean alone = isAlone();
-        boolean doubted = inDoubt | (alone && session.takeDoubt(keys));
+        boolean unheard = alone && session.takeDoubt(keys);
+        counts |= unheard;
+        boolean doubted = inDoubt || unheard;
         settles = alone;
         inDoubt = false;
         if (turn != null && !turn.equals(NEVER)) {
@@ -176,7 +179,7 @@ final class Want {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
-        String entering = (doubted || placed) && alone ? "return" : request.reentry;
+        String entering = !alone || !(doubted || placed || counts) ? request.reentry : counts ? "count" : "return";
         String ttl = Background.interval(request.ttl);
         String lockDelay = Background.interval(request.lockDelay);
         String minHold = Background.interval(request.minHold);
