@@ -38,7 +38,7 @@ public abstract sealed class Hold permits Lease, Task {
     private final List<Object[]> rows; // of a renewal
     private final Map<Connection, Future<?>> connections = new IdentityHashMap<>(); // of transactions; and what ends them
     private final long ttl;
-    private long deadline;
+    long deadline;
     private long renewAt;
     final boolean byHand; // renewed by the program, or not at all
     private int missing; // answers to a renewal

@@ -105,13 +105,13 @@ public final class Lease extends Hold implements AutoCloseable {
     /**
      * Renew what is renewed by hand, to last so long from now on: is it held?
      *
-     * @throws ServerUnreachable the server does not answer
+     * @throws ServerUnreachable the server does not answer; the lease may have become shorter, not longer
      */
     public boolean renew(Duration ttl) throws SQLException, InterruptedException {
-        if (!byHand) {
-            throw new IllegalStateException(what + " is renewed in the background");
+        long span = span(ttl);
+        synchronized (mutex) {
+            renewedByHand(Math.min(deadline, Background.after(span))); // even if it is not heard
         }
-        long span = Background.nanos(ttl);
         long oldest = Background.FOREVER;
         for (Map.Entry<String, Long> one : tokens.entrySet()) {
             Lines.Answer answer = session.ask(RENEW_FOR, one.getKey(), Long.toString(one.getValue()), Background.interval(span));
@@ -125,6 +125,13 @@ public final class Lease extends Hold implements AutoCloseable {
         return true;
     }
 
+    private long span(Duration ttl) {
+        if (!byHand) {
+            throw new IllegalStateException(what + " is renewed in the background");
+        }
+        return Request.span(ttl, 1000);
+    }
+
     /**
      * End the work on what is renewed by hand, and let the lease last so long from now on, instead of a release: was it
      * held?
@@ -132,6 +139,7 @@ public final class Lease extends Hold implements AutoCloseable {
      * @throws ServerUnreachable the server does not answer; the lease lasts as long as it did
      */
     public boolean leave(Duration ttl) throws SQLException, InterruptedException {
+        span(ttl);
         try {
             return renew(ttl);
         } finally {

@@ -646,6 +646,30 @@ final class SessionTest {
         expect(asked.get(0).get().token() == 8, asked);
     }
 
+    /** What is renewed by hand may have become shorter, though that was not heard; what is not is not ended by misuse. */
+    void testRenewUnheard() throws Exception {
+        CompletableFuture<Lease> asked = ask(Request::byHand, "a").get(0);
+        server.next("acquire_each", "a").answer("7");
+        Lease lease = asked.get();
+        CompletableFuture<Boolean> renewed = CompletableFuture.supplyAsync(() -> {
+            try {
+                return lease.renew(Duration.ofMillis(1));
+            } catch (SQLException | InterruptedException failed) {
+                throw new AssertionError(failed);
+            }
+        }, task -> new Thread(task).start());
+        server.next("renew_token", "a").fail("57P01");
+        fails(ServerUnreachable.class, renewed);
+        expect(lease.remaining().compareTo(Duration.ofMillis(1)) <= 0, lease.remaining());
+        Lease other = held("b");
+        try {
+            other.leave(HOUR);
+            throw new AssertionError("left");
+        } catch (IllegalStateException asTold) {
+            expect(!other.isLost(), "ended");
+        }
+    }
+
     /** A release that is asked for again tells a loss, unless the first one may have been done. */
     void testReleaseAgain() throws Exception {
         for (String[] answers : new String[][] {{"P0001", "lost"}, {"25006", "lost"}, {"57P01", "released"}}) {
