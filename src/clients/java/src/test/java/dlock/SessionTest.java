@@ -714,6 +714,69 @@ final class SessionTest {
         fail.answer("true");
     }
 
+    /** A task that was finished by a transaction is not lost by that; how its handler fails is told. */
+    void testFinishedTask() throws Exception {
+        CompletableFuture<Task> begun = new CompletableFuture<>();
+        CompletableFuture<Void> end = new CompletableFuture<>();
+        CompletableFuture<Void> told = new CompletableFuture<>();
+        Logger.getLogger("dlock").setFilter(entry -> {
+            if (entry.getMessage().contains("of queue \"finished\" had ended")) {
+                told.complete(null);
+            }
+            return true;
+        });
+        session.worker("finished", task -> {
+            task.transaction(server.source(), connection -> 1);
+            begun.complete(task);
+            end.join();
+            throw new IllegalStateException("after the end");
+        }, 1).start();
+        server.next("task_capture", "finished").answer("key,7,NULL,0,1,ready");
+        server.next("task_finish", "finished").answer("true");
+        Task task = begun.get();
+        synchronized (session.mutex) {
+            task.renewBy(Background.FOREVER);
+        }
+        server.any(true).answer("false");
+        awaitIdle();
+        expect(!task.isLost(), "lost");
+        end.complete(null);
+        told.get(1, TimeUnit.MINUTES);
+    }
+
+    /** The end of a lease that was lost takes back the interrupt for that, and not that of the task around it. */
+    void testLossInTask() throws Exception {
+        CompletableFuture<Hold> outer = new CompletableFuture<>();
+        CompletableFuture<Hold> inner = new CompletableFuture<>();
+        CompletableFuture<Boolean> interrupted = new CompletableFuture<>();
+        session.worker("mail", task -> {
+            outer.complete(task);
+            try {
+                session.lease("a").run(lease -> {
+                    inner.complete(lease);
+                    while (!lease.isLost() || !task.isLost()) {
+                        LockSupport.parkNanos(100_000);
+                    }
+                    return null;
+                });
+            } catch (LeaseLost lost) {
+                interrupted.complete(Thread.interrupted());
+            }
+        }, 1).start();
+        server.next("task_capture", "mail").answer("key,7,NULL,0,1,ready");
+        server.next("acquire_each", "a").answer("8");
+        Hold[] both = {inner.get(), outer.get()};
+        synchronized (session.mutex) {
+            for (Hold hold : both) {
+                hold.renewBy(Background.FOREVER);
+            }
+        }
+        server.any(true).answer("false");
+        server.any(true).answer("false");
+        server.next("release_each", "a").answer("false");
+        expect(interrupted.get(), "the loss of the task is not told");
+    }
+
     /** Whatever handlers of the log do, nothing waits for them, or ends. */
     void testLog() throws Exception {
         CompletableFuture<Void> told = new CompletableFuture<>();
