@@ -637,7 +637,7 @@ final class Lines {
                 }
                 connection.setAutoCommit(automatic);
                 connection.close();
-            } catch (SQLException broken) {
+            } catch (SQLException | RuntimeException broken) {
                 abort();
             } finally {
                 limit.cancel(false);

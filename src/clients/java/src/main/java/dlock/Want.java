@@ -351,7 +351,7 @@ final class Want {
         Lease lease = new Lease(this, all, sent);
         session.add(lease);
         boolean over = isOver(sent);
-        if (!over && !request.byHand) {
+        if (!over && !gone && !request.byHand) {
             lease.begin(thread, request.onLost == null ? null : () -> request.onLost.accept(lease));
         }
         close();
