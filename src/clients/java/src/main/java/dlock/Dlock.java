@@ -38,7 +38,7 @@ public final class Dlock {
         }
     }
 
-    /** A session of its own, whose owners are "client#task". */
+    /** A session of its own, whose owners are "client#task". No other one, of whatever program, may have this client. */
     public static Session open(DataSource source, String client) {
         return new Session(source, client);
     }

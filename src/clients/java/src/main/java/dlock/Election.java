@@ -2,7 +2,6 @@ package dlock;
 
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 
 /** A candidate, in a thread of its own, until it is closed. */
@@ -38,7 +37,7 @@ public final class Election implements AutoCloseable {
             thread = Thread.currentThread();
         }
         try {
-            while (!stop.isDone()) {
+            while (!stop.isDone() && !session.closed) {
                 stand();
             }
         } finally {
@@ -52,25 +51,23 @@ public final class Election implements AutoCloseable {
     /** For one term. */
     private void stand() {
         try {
-            request.run(this::serve);
+            request.run(term -> {
+                lease = term;
+                try {
+                    lead.lead(term);
+                } finally {
+                    lease = null;
+                }
+                return null;
+            });
         } catch (LeaseLost over) {
             // The next term.
         } catch (Throwable failed) {
-            if (!stop.isDone()) {
+            if (!stop.isDone() && !session.closed) {
                 Background.log(System.Logger.Level.WARNING, "the election of \"" + request.names.get(0) + "\" goes on", failed);
                 Background.patiently(stop, RETRY_AFTER);
             }
         }
-    }
-
-    private Void serve(Lease term) throws Exception {
-        lease = term;
-        try {
-            lead.lead(term);
-        } finally {
-            lease = null;
-        }
-        return null;
     }
 
     /** The lease of the leader, if it is this one. */
@@ -97,10 +94,6 @@ public final class Election implements AutoCloseable {
 
     /** Wait until it is closed. */
     public void await() throws InterruptedException {
-        try {
-            ended.get();
-        } catch (ExecutionException never) {
-            throw new AssertionError(never);
-        }
+        session.mutex.await(ended);
     }
 }

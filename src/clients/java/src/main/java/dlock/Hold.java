@@ -38,7 +38,7 @@ public abstract sealed class Hold permits Lease, Task {
     private final List<Object[]> rows; // of a renewal
     private final Map<Connection, Future<?>> connections = new IdentityHashMap<>(); // of transactions; and what ends them
     private final long ttl;
-    private long deadline;
+    long deadline;
     private long renewAt;
     final boolean byHand; // renewed by the program, or not at all
     private int missing; // answers to a renewal
@@ -47,6 +47,7 @@ public abstract sealed class Hold permits Lease, Task {
     private Throwable trouble; // why it was not renewed
     LeaseException error; // why it is not held any more
     private boolean over; // the work has ended
+    boolean finished; // by a transaction, so that it cannot be lost
     volatile Thread worker;
     private Runnable onLost;
     private boolean interrupted; // the worker, for that reason
@@ -164,7 +165,7 @@ public abstract sealed class Hold permits Lease, Task {
 
     /** Stop the work, once; the mutex is held. */
     void stop(LeaseException why) {
-        if (error != null || over) {
+        if (error != null || over || finished) {
             return;
         }
         error = why;
@@ -190,9 +191,9 @@ public abstract sealed class Hold permits Lease, Task {
         }
     }
 
-    /** Interrupt the work; the mutex is held. */
+    /** Interrupt the work, unless it has ended; the mutex is held. */
     void interrupt() {
-        if (worker != null) {
+        if (worker != null && !over) {
             interrupted = true;
             worker.interrupt();
         }
@@ -270,7 +271,7 @@ public abstract sealed class Hold permits Lease, Task {
                 stop(new LeaseLost(what + " is lost", null));
             }
             trouble = failure;
-            if (missing > 0 || error != null || over) {
+            if (missing > 0 || error != null || over || finished) {
                 return;
             }
             if (trouble == null) {

@@ -32,6 +32,7 @@ public final class Lease extends Hold implements AutoCloseable {
     private final String task;
     private final String owner;
     final Map<String, Long> tokens;
+    private final boolean counted; // so it is released until it is not held
 
     // Protected by the mutex.
     private CompletableFuture<Void> released;
@@ -43,6 +44,7 @@ public final class Lease extends Hold implements AutoCloseable {
         task = want.task;
         owner = want.owner;
         this.tokens = tokens;
+        counted = want.counts;
     }
 
     private static List<Object[]> rows(Map<String, Long> tokens) {
@@ -103,13 +105,13 @@ public final class Lease extends Hold implements AutoCloseable {
     /**
      * Renew what is renewed by hand, to last so long from now on: is it held?
      *
-     * @throws ServerUnreachable the server does not answer
+     * @throws ServerUnreachable the server does not answer; the lease may have become shorter, not longer
      */
     public boolean renew(Duration ttl) throws SQLException, InterruptedException {
-        if (!byHand) {
-            throw new IllegalStateException(what + " is renewed in the background");
+        long span = span(ttl);
+        synchronized (mutex) {
+            renewedByHand(Math.min(deadline, Background.after(span))); // even if it is not heard
         }
-        long span = Background.nanos(ttl);
         long oldest = Background.FOREVER;
         for (Map.Entry<String, Long> one : tokens.entrySet()) {
             Lines.Answer answer = session.ask(RENEW_FOR, one.getKey(), Long.toString(one.getValue()), Background.interval(span));
@@ -123,6 +125,13 @@ public final class Lease extends Hold implements AutoCloseable {
         return true;
     }
 
+    private long span(Duration ttl) {
+        if (!byHand) {
+            throw new IllegalStateException(what + " is renewed in the background");
+        }
+        return Request.span(ttl, 1000);
+    }
+
     /**
      * End the work on what is renewed by hand, and let the lease last so long from now on, instead of a release: was it
      * held?
@@ -130,6 +139,7 @@ public final class Lease extends Hold implements AutoCloseable {
      * @throws ServerUnreachable the server does not answer; the lease lasts as long as it did
      */
     public boolean leave(Duration ttl) throws SQLException, InterruptedException {
+        span(ttl);
         try {
             return renew(ttl);
         } finally {
@@ -202,8 +212,8 @@ public final class Lease extends Hold implements AutoCloseable {
         CompletableFuture<Void> done = new CompletableFuture<>();
         boolean[] doubt = {false};
         session.insist(RELEASE, until, answer -> {
-            doubt[0] |= answer.doubt();
-            return answer.error() == null || (doubt[0] && session.holds(owner, lock));
+            doubt[0] |= answer.doubt() || answer.isTrue();
+            return (answer.isGood() && !(counted && answer.isTrue())) || (doubt[0] && session.holds(owner, lock));
         }, answer -> {
             boolean heard = answer != null && answer.error() == null;
             boolean lost = heard ? !answer.isTrue() && !doubt[0] : left() == 0;

@@ -637,7 +637,7 @@ final class Lines {
                 }
                 connection.setAutoCommit(automatic);
                 connection.close();
-            } catch (SQLException broken) {
+            } catch (SQLException | RuntimeException broken) {
                 abort();
             } finally {
                 limit.cancel(false);
@@ -675,15 +675,9 @@ final class Lines {
 
     /** The mutex is held. */
     private void drop(Line line) {
-        Link link = line.link;
-        line.link = null;
-        if (link == null) {
-            return;
-        }
-        try {
-            Background.run(link::giveBack);
-        } catch (OutOfMemoryError none) {
-            link.abort();
+        if (line.link != null) {
+            Background.runSoon(line.link::giveBack);
+            line.link = null;
         }
     }
 

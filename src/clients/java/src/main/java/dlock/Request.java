@@ -213,7 +213,7 @@ public final class Request implements Cloneable {
 
     /**
      * The same without a thread that waits. The lease belongs to no thread, and interrupts none. A future
-     * that is cancelled gives up.
+     * that is cancelled, or completed by its user, as by orTimeout(), gives up.
      */
     public CompletableFuture<Lease> acquireAsync() {
         CompletableFuture<Lease> result = new CompletableFuture<>();
@@ -226,11 +226,15 @@ public final class Request implements Cloneable {
             }
         }, Background::runSoon);
         result.whenComplete((lease, error) -> {
-            if (result.isCancelled()) {
-                want.giveUp(error);
+            if (!want.granted.isDone()) {
+                want.giveUp(new CancellationException());
             }
         });
-        want.start();
+        try {
+            want.start();
+        } catch (SessionClosed closed) {
+            want.granted.completeExceptionally(closed);
+        }
         return result;
     }
 }

@@ -2,23 +2,23 @@ package dlock;
 
 import java.util.concurrent.atomic.AtomicLong;
 
-/** The leases that a thread has acquired and not released yet, one within the other. */
+/** The leases that a thread has acquired and not released yet, one within the other, and the task of a queue that it works on. */
 final class Scope {
     private static final ThreadLocal<Scope> INNERMOST = new ThreadLocal<>();
     private static final AtomicLong TASKS = new AtomicLong();
 
-    private final Lease lease;
+    private final Hold hold;
     private final Scope outer;
 
-    private Scope(Lease lease, Scope outer) {
-        this.lease = lease;
+    private Scope(Hold hold, Scope outer) {
+        this.hold = hold;
         this.outer = outer;
     }
 
-    /** The innermost lease of this thread, or null. */
-    static Lease lease() {
+    /** The innermost one of this thread, or null. */
+    private static Hold innermost() {
         Scope scope = INNERMOST.get();
-        while (scope != null && scope.lease.isOver()) {
+        while (scope != null && scope.hold.isOver()) {
             scope = scope.outer;
         }
         if (scope == null) {
@@ -26,29 +26,28 @@ final class Scope {
             return null;
         }
         INNERMOST.set(scope);
-        return scope.lease;
+        return scope.hold;
     }
 
     /** The task of this thread, or a new one. */
     static String task() {
-        Lease lease = lease();
-        return lease == null ? newTask() : lease.task();
+        return innermost() instanceof Lease lease ? lease.task() : newTask();
     }
 
     static String newTask() {
         return Long.toString(TASKS.incrementAndGet());
     }
 
-    static void enter(Lease lease) {
-        Lease outer = lease();
-        INNERMOST.set(new Scope(lease, outer == null ? null : INNERMOST.get()));
+    static void enter(Hold hold) {
+        Hold outer = innermost();
+        INNERMOST.set(new Scope(hold, outer == null ? null : INNERMOST.get()));
     }
 
-    /** Interrupt this thread again if a lease around one that has ended is lost. */
+    /** Interrupt this thread again if what is around a lease that has ended is lost. */
     static void interruptAgain() {
-        lease();
+        innermost();
         for (Scope scope = INNERMOST.get(); scope != null; scope = scope.outer) {
-            if (scope.lease.isInterrupting()) {
+            if (scope.hold.isInterrupting()) {
                 Thread.currentThread().interrupt();
             }
         }

@@ -57,7 +57,7 @@ public final class Session implements AutoCloseable {
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
     private final Background.Alarm alarm = new Background.Alarm(this::tick); // for the next renewal or deadline
     private boolean inTrouble; // do renewals fail?
-    private boolean closed;
+    volatile boolean closed;
 
     Session(DataSource source, String client) {
         if (client.isEmpty() || client.contains("#")) {
@@ -134,25 +134,23 @@ public final class Session implements AutoCloseable {
     @Override
     public void close() {
         List<AutoCloseable> things;
+        List<CompletableFuture<?>> ends = new ArrayList<>();
         synchronized (mutex) {
             if (closed) {
                 return;
             }
             closed = true;
             things = List.copyOf(closing);
+            for (Want want : List.copyOf(wants)) { // first, as one of the things may wait for it
+                ends.add(want.ended);
+                want.giveUp(new SessionClosed());
+            }
         }
         for (AutoCloseable thing : things) {
             try {
                 thing.close();
             } catch (Exception failed) {
                 Background.log(System.Logger.Level.WARNING, "could not be closed", failed);
-            }
-        }
-        List<CompletableFuture<?>> ends = new ArrayList<>();
-        synchronized (mutex) {
-            for (Want want : List.copyOf(wants)) {
-                ends.add(want.ended);
-                want.giveUp(new SessionClosed());
             }
         }
         await(ends);
@@ -201,12 +199,7 @@ public final class Session implements AutoCloseable {
             checkOpen();
             closing.add(thing);
         }
-        try {
-            Background.run(task);
-        } catch (OutOfMemoryError none) {
-            end(thing);
-            throw none;
-        }
+        Background.runSoon(task);
     }
 
     void end(AutoCloseable thing) {
@@ -299,11 +292,9 @@ public final class Session implements AutoCloseable {
         }));
     }
 
-    /** Release a turn that was not taken, unless it was told twice, and is the token of a lease. */
-    void decline(String owner, String name, String token) {
-        if (held.getOrDefault(placeOf(owner, name), List.of()).stream().noneMatch(lease -> lease.has(name, token))) {
-            lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
-        }
+    /** Has it a lease with this token? */
+    boolean holds(String owner, String name, String token) {
+        return held.getOrDefault(placeOf(owner, name), List.of()).stream().anyMatch(lease -> lease.has(name, token));
     }
 
     /**

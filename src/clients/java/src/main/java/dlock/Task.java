@@ -24,7 +24,6 @@ public final class Task extends Hold {
     private final String[] row;
     private final String schema;
     private volatile String state;
-    private volatile boolean finished; // by a transaction
 
     /** From a row of dlock_task_capture(). */
     Task(Session session, String schema, String queue, String[] row, long ttl, long sent) {
@@ -90,7 +89,10 @@ public final class Task extends Hold {
 
     @Override
     void committed() {
-        finished = true;
+        synchronized (mutex) {
+            finished = true;
+            session.forget(this);
+        }
     }
 
     /** Work on it in this thread, and tell the server how that has ended. */
@@ -99,6 +101,7 @@ public final class Task extends Hold {
         synchronized (mutex) {
             begin(Thread.currentThread(), null);
         }
+        Scope.enter(this);
         boolean refused = worker.isStopping() || isLost(); // as this process did not get to run
         if (!refused) {
             try {
@@ -119,6 +122,8 @@ public final class Task extends Hold {
                 settle(FAIL, String.valueOf(failure.getMessage()).replace('\0', ' '));
             } else if (!over) {
                 settle(FINISH, state);
+            } else if (failure != null) {
+                Background.log(System.Logger.Level.WARNING, what + " had ended when its handler failed", failure);
             }
         } finally {
             synchronized (mutex) {
@@ -130,12 +135,9 @@ public final class Task extends Hold {
         }
     }
 
-    /** Interrupt the work, unless it has ended. */
     void abort() {
         synchronized (mutex) {
-            if (!isOver()) {
-                interrupt();
-            }
+            interrupt();
         }
     }
 

@@ -10,8 +10,9 @@ import java.util.concurrent.TimeUnit;
  * Waiting for locks, whatever the number of those who wait.
  *
  * <p>A request keeps its place in the queue of the lock, and one connection, there only while something
- * waits, takes the turns of all. After an outage, or if places may have run out as this process did not get
- * to run, all ask again.
+ * waits, takes the turns of all. A place is kept for KEEP after a call. If that is less than the time from one call to
+ * the answer of the next, as this process or its machine was stopped, places may have run out. Then all ask again, as after
+ * an outage.
  *
  * <p>Paths and several locks at once have no place, and ask again in intervals that grow.
  *
@@ -20,10 +21,10 @@ import java.util.concurrent.TimeUnit;
 final class Waits {
     /**
      * How long a place is kept between calls, which is how long a program that dies holds others up; and how long a
-     * call waits, for it keeps a snapshot.
+     * call waits, for it keeps a snapshot, and two of them have to be answered meanwhile.
      */
     static final long KEEP = TimeUnit.SECONDS.toNanos(10);
-    private static final long TAKE = TimeUnit.SECONDS.toNanos(5);
+    private static final long TAKE = TimeUnit.SECONDS.toNanos(4);
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(500);
     private static final Lines.Kind TURNS = Lines.Kind.alone(
         "SELECT name, owner, token::text FROM %1$sdlock_take(?, ?::interval, ?::interval)", TAKE + Lines.ANSWER_WITHIN);
@@ -31,6 +32,7 @@ final class Waits {
     private final Session session;
     private final Map<String, List<Want>> places = new HashMap<>(); // who waits: by owner and name
     private Lines taker;
+    long asked; // when turns, or the first place, were asked for: in milliseconds of the wall clock, which no suspension stops
 
     Waits(Session session) {
         this.session = session;
@@ -52,19 +54,22 @@ final class Waits {
         });
     }
 
-    /** Take turns, as long as there are places. */
-    void take() {
+    /** Take turns, as long as there are places; one was asked for at that moment. */
+    void take(long sent) {
         if (taker == null) {
             taker = new Lines(session.source, session.mutex, 1, () -> Background.FOREVER);
-            take(Background.now());
+            asked = System.currentTimeMillis() - TimeUnit.NANOSECONDS.toMillis(Background.now() - sent);
+            take();
         }
     }
 
-    private void take(long before) {
+    private void take() {
         if (places.isEmpty()) {
             close();
             return;
         }
+        long before = asked;
+        asked = System.currentTimeMillis();
         taker.submit(TURNS, TAKE + Lines.ANSWER_WITHIN, answer -> {
             synchronized (session.mutex) {
                 taken(answer, before);
@@ -77,17 +82,17 @@ final class Waits {
         if (!failed) {
             answer.rows().forEach(row -> turn(row[0], row[1], row[2] == null ? Want.NEVER : row[2], answer.sent()));
         }
-        if (failed || answer.sent() - before > KEEP / 2) {
+        if (failed || System.currentTimeMillis() - before > TimeUnit.NANOSECONDS.toMillis(KEEP)) {
             List.copyOf(places.values()).forEach(list -> wake(list, true));
         }
         if (failed) {
             Background.at(Background.after(RETRY_AFTER), () -> {
                 synchronized (session.mutex) {
-                    take(Background.now());
+                    take();
                 }
             });
         } else {
-            take(Background.now());
+            take();
         }
     }
 
@@ -96,12 +101,13 @@ final class Waits {
         wake(places.getOrDefault(place, List.of()), false);
     }
 
-    private void turn(String name, String owner, String token, long sent) {
-        List<Want> list = places.get(Session.placeOf(owner, name));
+    /** Nobody takes one that was told twice, and is a lease; one that nobody takes is released. */
+    void turn(String name, String owner, String token, long sent) {
+        List<Want> list = session.holds(owner, name, token) ? null : places.get(Session.placeOf(owner, name));
         if (list != null && list.get(0).offer(token, sent)) {
             list.get(0).wake(false);
-        } else if (!token.equals(Want.NEVER)) {
-            session.decline(owner, name, token);
+        } else if (!token.equals(Want.NEVER) && !session.holds(owner, name, token)) {
+            session.lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
         }
     }
 

@@ -71,6 +71,7 @@ final class Want {
     private boolean late; // it has heard of its grant too late, once
     private boolean placed; // it may have a place
     private boolean inDoubt;
+    boolean counts; // a release that was not heard may come late, and end what is entered
     private boolean settles; // the answer to what it asks tells whether it was granted that: no other request is meant
     private long doubtUntil; // the first time: so long it asks again, though it was to end
     private long poll = SHORTEST_POLL;
@@ -165,7 +166,9 @@ final class Want {
         }
         last = gone || left() == 0 || NEVER.equals(turn);
         boolean alone = isAlone();
-        boolean doubted = inDoubt | (alone && session.takeDoubt(keys));
+        boolean unheard = alone && session.takeDoubt(keys);
+        counts |= unheard;
+        boolean doubted = inDoubt || unheard;
         settles = alone;
         inDoubt = false;
         if (turn != null && !turn.equals(NEVER)) {
@@ -176,7 +179,7 @@ final class Want {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
-        String entering = (doubted || placed) && alone ? "return" : request.reentry;
+        String entering = !alone || !(doubted || placed || counts) ? request.reentry : counts ? "count" : "return";
         String ttl = Background.interval(request.ttl);
         String lockDelay = Background.interval(request.lockDelay);
         String minHold = Background.interval(request.minHold);
@@ -228,10 +231,10 @@ final class Want {
     }
 
     /** Wait for a turn, or until it is time to ask again. */
-    private void rest() {
+    private void rest(long sent) {
         long moment = until;
         if (placed) {
-            session.waits.take();
+            session.waits.take(sent);
         } else {
             moment = Background.after(Math.min(poll, left()));
             poll = Math.min(2 * poll, LONGEST_POLL);
@@ -263,7 +266,7 @@ final class Want {
         Throwable error = answer.error();
         inDoubt |= answer.doubt() || (doubted && (error != null || !settles));
         if (error == null && !last) {
-            rest();
+            rest(answer.sent());
         } else if (error == null && NEVER.equals(turn)) {
             fail(new LeaseDeadlock("the wait for \"" + label + "\" would never have ended", null));
         } else if (error == null && !gone && (raised || turn != null)) {
@@ -348,7 +351,7 @@ final class Want {
         Lease lease = new Lease(this, all, sent);
         session.add(lease);
         boolean over = isOver(sent);
-        if (!over && !request.byHand) {
+        if (!over && !gone && !request.byHand) {
             lease.begin(thread, request.onLost == null ? null : () -> request.onLost.accept(lease));
         }
         close();
@@ -384,7 +387,7 @@ final class Want {
         session.end(this);
         count(0);
         if (turn != null && !turn.equals(NEVER)) {
-            session.decline(owner, names.get(0), turn);
+            session.waits.turn(names.get(0), owner, turn, turnSent); // another one may take it
         }
     }
 

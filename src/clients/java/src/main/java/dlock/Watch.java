@@ -37,17 +37,13 @@ public final class Watch implements AutoCloseable {
 
     /** Called with the session's mutex, under which neither the watch nor its user may be called. */
     private void answered(Lines.Answer answer) {
-        try {
-            Background.run(() -> {
-                try {
-                    tell(answer);
-                } finally {
-                    lookAgain();
-                }
-            });
-        } catch (OutOfMemoryError none) {
-            Background.at(0, this::lookAgain);
-        }
+        Background.runSoon(() -> {
+            try {
+                tell(answer);
+            } finally {
+                lookAgain();
+            }
+        });
     }
 
     private void tell(Lines.Answer answer) {

@@ -7,7 +7,6 @@ import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -94,7 +93,12 @@ public final class Worker implements AutoCloseable {
         if (!started.compareAndSet(false, true)) {
             throw new IllegalStateException("it has been started already, or stopped");
         }
-        session.begin(this, this::capture);
+        try {
+            session.begin(this, this::capture);
+        } catch (SessionClosed closed) {
+            ended.complete(null);
+            throw closed;
+        }
         return this;
     }
 
@@ -121,7 +125,7 @@ public final class Worker implements AutoCloseable {
     /** Wait until fewer tasks run than may, and take what is free: how many; 0 once it stops. */
     private int awaitRoom() {
         free.acquireUninterruptibly();
-        if (stop.isDone()) {
+        if (stop.isDone() || session.closed) {
             return 0;
         }
         return 1 + free.drainPermits();
@@ -180,10 +184,6 @@ public final class Worker implements AutoCloseable {
 
     /** Wait until it has stopped. */
     public void await() throws InterruptedException {
-        try {
-            ended.get();
-        } catch (ExecutionException never) {
-            throw new AssertionError(never);
-        }
+        session.mutex.await(ended);
     }
 }

@@ -11,6 +11,8 @@ import java.util.Map;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.UnaryOperator;
@@ -192,12 +194,12 @@ final class SessionTest {
         }
     }
 
-    /** What is given up is taken out, or released once it is granted. */
+    /** What is given up, in whatever way, is taken out, or released once it is granted. */
     void testCancel() throws Exception {
         List<CompletableFuture<Lease>> asked = ask("a", "b", "c");
         FakeServer.Asked granting = server.next("acquire_each", "a");
         asked.get(0).cancel(false);
-        asked.get(1).cancel(false);
+        asked.get(1).completeExceptionally(new TimeoutException());
         granting.answer("5");
         Map<String, FakeServer.Asked> both = new HashMap<>();
         for (int i = 0; i < 2; i++) {
@@ -390,7 +392,7 @@ final class SessionTest {
         find = server.next("lease", "c");
         asked = own.apply(session.lease("c")).acquireAsync();
         FakeServer.Asked again = server.next("acquire_each", "c"); // after three seconds
-        expect(again.reentry().equals("return"), "after an undo in vain");
+        expect(again.reentry().equals("count"), "after an undo in vain");
         again.answer("5");
         expect(asked.get().token() == 5, asked);
         find.answer("5");
@@ -452,7 +454,7 @@ final class SessionTest {
         server.none();
     }
 
-    /** What the server may not have heard the release of is for the next request of the task. */
+    /** What the server may not have heard the release of is for the next request of the task, and outlives that release. */
     void testReleaseUnheard() throws Exception {
         UnaryOperator<Request> own = request -> request.task("own").byHand();
         CompletableFuture<Lease> asked = ask(own, "a").get(0);
@@ -464,10 +466,11 @@ final class SessionTest {
         for (; next.what.equals("release_each"); next = server.any(false)) { // for three seconds
             next.fail("57P01");
         }
-        expect(released.get() == null && next.reentry().equals("return"), next.reentry());
+        expect(released.get() == null && next.reentry().equals("count"), next.reentry());
         next.answer("7");
         released = close(asked.get());
         server.next("release_each", "a").answer("true");
+        server.next("release_each", "a").answer("false"); // the first one has come by now, or never will
         expect(released.get() == null, released);
         asked = ask(own, "a").get(0);
         expect(fail("a", "XX000").equals("deny"), "after a release");
@@ -489,7 +492,7 @@ final class SessionTest {
             again.fail("25006");
             again = server.next("acquire_each", "a");
         }
-        expect(again.reentry().equals("return"), "the other one");
+        expect(again.reentry().equals("count"), "the other one");
         again.answer("7");
         expect(other.get().token() == 7, other);
     }
@@ -528,6 +531,25 @@ final class SessionTest {
         asked = ask(Request::waitForever, "d").get(0);
         fail("d", "40P01");
         fails(LeaseDeadlock.class, asked);
+    }
+
+    /** Places that may have run out, as this process did not get to run, are asked for again. */
+    void testStopped() throws Exception {
+        CompletableFuture<Lease> asked = ask(request -> request.waitForever().byHand(), "a").get(0);
+        server.next("acquire_each", "a").answer("NULL");
+        FakeServer.Asked take = server.take();
+        synchronized (session.mutex) {
+            session.waits.asked -= TimeUnit.NANOSECONDS.toMillis(Waits.KEEP) + 1;
+        }
+        take.answer("");
+        awaitIdle();
+        server.take().answer("");
+        server.take();
+        expect(!session.lines.isIdle(), "nothing is asked for");
+        FakeServer.Asked again = server.next("acquire_each", "a");
+        expect(again.reentry().equals("return"), "after a stop");
+        again.answer("7");
+        expect(asked.get().token() == 7, asked);
     }
 
     /** A turn that has come some time after it was asked for is a lease if it can be renewed. */
@@ -597,6 +619,22 @@ final class SessionTest {
         server.next("release_each", "a").answer("true");
         expect(released.get() == null, released);
 
+        // The turn of one that was given up is that of another.
+        FakeServer.Asked take = server.take();
+        asked.clear();
+        for (int i = 0; i < 2; i++) {
+            asked.addAll(ask(request -> own.apply(request).ttl(Duration.ofNanos(1000)), "c"));
+            server.next("acquire_each", "c").answer("NULL");
+            awaitIdle();
+        }
+        asked.get(0).cancel(false);
+        FakeServer.Asked last = server.next("acquire_each", "c");
+        take.answer("c," + again.array(2)[0] + ",9");
+        server.take();
+        last.answer("NULL");
+        server.next("renew_each", "c").answer("true"); // for it has come late
+        expect(asked.get(1).get().token() == 9, asked);
+
         // One that does not wait gives the place up, too.
         asked = ask(own, "b");
         server.next("acquire_each", "b").answer("NULL");
@@ -606,6 +644,30 @@ final class SessionTest {
         fails(LeaseRefused.class, refused);
         server.next("acquire_each", "b").answer("8");
         expect(asked.get(0).get().token() == 8, asked);
+    }
+
+    /** What is renewed by hand may have become shorter, though that was not heard; what is not is not ended by misuse. */
+    void testRenewUnheard() throws Exception {
+        CompletableFuture<Lease> asked = ask(Request::byHand, "a").get(0);
+        server.next("acquire_each", "a").answer("7");
+        Lease lease = asked.get();
+        CompletableFuture<Boolean> renewed = CompletableFuture.supplyAsync(() -> {
+            try {
+                return lease.renew(Duration.ofMillis(1));
+            } catch (SQLException | InterruptedException failed) {
+                throw new AssertionError(failed);
+            }
+        }, task -> new Thread(task).start());
+        server.next("renew_token", "a").fail("57P01");
+        fails(ServerUnreachable.class, renewed);
+        expect(lease.remaining().compareTo(Duration.ofMillis(1)) <= 0, lease.remaining());
+        Lease other = held("b");
+        try {
+            other.leave(HOUR);
+            throw new AssertionError("left");
+        } catch (IllegalStateException asTold) {
+            expect(!other.isLost(), "ended");
+        }
     }
 
     /** A release that is asked for again tells a loss, unless the first one may have been done. */
@@ -650,6 +712,69 @@ final class SessionTest {
         }
         expect(fail.array(4)[0].equals("a b"), fail.array(4)[0]);
         fail.answer("true");
+    }
+
+    /** A task that was finished by a transaction is not lost by that; how its handler fails is told. */
+    void testFinishedTask() throws Exception {
+        CompletableFuture<Task> begun = new CompletableFuture<>();
+        CompletableFuture<Void> end = new CompletableFuture<>();
+        CompletableFuture<Void> told = new CompletableFuture<>();
+        Logger.getLogger("dlock").setFilter(entry -> {
+            if (entry.getMessage().contains("of queue \"finished\" had ended")) {
+                told.complete(null);
+            }
+            return true;
+        });
+        session.worker("finished", task -> {
+            task.transaction(server.source(), connection -> 1);
+            begun.complete(task);
+            end.join();
+            throw new IllegalStateException("after the end");
+        }, 1).start();
+        server.next("task_capture", "finished").answer("key,7,NULL,0,1,ready");
+        server.next("task_finish", "finished").answer("true");
+        Task task = begun.get();
+        synchronized (session.mutex) {
+            task.renewBy(Background.FOREVER);
+        }
+        server.any(true).answer("false");
+        awaitIdle();
+        expect(!task.isLost(), "lost");
+        end.complete(null);
+        told.get(1, TimeUnit.MINUTES);
+    }
+
+    /** The end of a lease that was lost takes back the interrupt for that, and not that of the task around it. */
+    void testLossInTask() throws Exception {
+        CompletableFuture<Hold> outer = new CompletableFuture<>();
+        CompletableFuture<Hold> inner = new CompletableFuture<>();
+        CompletableFuture<Boolean> interrupted = new CompletableFuture<>();
+        session.worker("mail", task -> {
+            outer.complete(task);
+            try {
+                session.lease("a").run(lease -> {
+                    inner.complete(lease);
+                    while (!lease.isLost() || !task.isLost()) {
+                        LockSupport.parkNanos(100_000);
+                    }
+                    return null;
+                });
+            } catch (LeaseLost lost) {
+                interrupted.complete(Thread.interrupted());
+            }
+        }, 1).start();
+        server.next("task_capture", "mail").answer("key,7,NULL,0,1,ready");
+        server.next("acquire_each", "a").answer("8");
+        Hold[] both = {inner.get(), outer.get()};
+        synchronized (session.mutex) {
+            for (Hold hold : both) {
+                hold.renewBy(Background.FOREVER);
+            }
+        }
+        server.any(true).answer("false");
+        server.any(true).answer("false");
+        server.next("release_each", "a").answer("false");
+        expect(interrupted.get(), "the loss of the task is not told");
     }
 
     /** Whatever handlers of the log do, nothing waits for them, or ends. */
@@ -711,6 +836,38 @@ final class SessionTest {
         release.answer("true");
         closed.get();
         expect(released.get() == null, released);
+    }
+
+    /** What its workers wait for ends with it: it waits for them. */
+    void testCloseWorker() throws Exception {
+        session.worker("mail", task -> session.lease("a").waitForever().acquire(), 1).start();
+        server.next("task_capture", "mail").answer("key,7,NULL,0,1,ready");
+        server.next("acquire_each", "a").answer("NULL");
+        server.take();
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        List<String> asked = new ArrayList<>();
+        while (asked.size() < 2) {
+            FakeServer.Asked next = server.any(false);
+            next.answer(next.what.equals("acquire_each") ? "NULL" : "true");
+            if (!next.what.equals("task_renew")) {
+                asked.add(next.what);
+            }
+        }
+        expect(asked.contains("acquire_each") && asked.contains("task_fail"), asked);
+        closed.get();
+    }
+
+    /** What is begun after its end ends. */
+    void testStartTooLate() throws Exception {
+        session.close();
+        fails(SessionClosed.class, session.lease("a").acquireAsync());
+        Worker worker = session.worker("mail", task -> { }, 1);
+        try {
+            worker.start();
+            throw new AssertionError("started");
+        } catch (SessionClosed asTold) {
+            CompletableFuture.runAsync(worker::close, task -> new Thread(task).start()).get(1, TimeUnit.MINUTES);
+        }
     }
 
     /** Its end is told to a thread that makes a statement itself, whatever the server does. */
@@ -790,9 +947,14 @@ final class SessionTest {
 
     public static void main(String[] args) {
         Logger.getLogger("dlock").setUseParentHandlers(false);
-        Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
-            .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
-            .forEach(CompletableFuture::join);
+        try {
+            Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
+                .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
+                .forEach(CompletableFuture::join);
+        } catch (CompletionException failed) {
+            failed.printStackTrace();
+            System.exit(1); // though others wait
+        }
         System.exit(0);
     }
 }
