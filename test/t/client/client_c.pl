@@ -47,7 +47,7 @@ beside(
 	: ());
 
 my $node = start_node('main');
-client_program($node, 'none');
+client_server($node);
 test_keepalives();
 test_hosts();
 

@@ -129,7 +129,7 @@ sub test_examples
 	my $server = start_server('examples');
 
 	$ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
-	client_program($server);
+	client_server($server);
 	client_examples('java', 1, @java, 'Example.java');
 	client_nightly_job($server, @java, "$library/example/NightlyJob.java");
 

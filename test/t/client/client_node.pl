@@ -22,7 +22,7 @@ my $npm = DLockNode::prepare($place, 'kysely@0.27', 'typescript@5', '@types/pg@8
 ok($npm->('pack', "$top/src/clients/node") && -f "$place/dlock-1.0.0.tgz", 'npm pack') if $npm;
 
 my $node = start_node('main');
-client_program($node, 'none');
+client_server($node);
 
 my $proxy = scenario_servers($node);
 run_all_scenarios('node', $node, $proxy, @agent);

@@ -19,7 +19,7 @@ my $place = "$PostgreSQL::Test::Utils::tmp_check/pooler";
 plan skip_all => 'pgbouncer is needed' unless DLockPooler::is_installed();
 make_path($place);
 my $node = start_node('main');
-client_program($node, 'none');
+client_server($node);
 my $pooler = DLockPooler->start($node);
 @ENV{qw(PGHOST PGPORT)} = @$pooler{qw(host port)};
 

@@ -45,7 +45,7 @@ SKIP:
 }
 
 # Each with a server of its own.
-client_program(undef, 'none');
+client_server(undef);
 my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels undone given_up alone together gathered taken_over interrupted polls late again deferred anew cut unheard crowd closing destroyed loopless captured deadlock forked told misuse);
 beside(
 	(
@@ -83,7 +83,7 @@ beside(
 	client_part('tooz', \&test_tooz));
 
 my $node = start_node('main');
-client_program($node, 'none');
+client_server($node);
 client_examples('python', 2, $python, 'example.py');
 client_nightly_job($node, $python, "$top/src/clients/python/example/nightly_job.py");
 client_long_examples('py', 'python', $python);

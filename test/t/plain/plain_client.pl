@@ -25,7 +25,7 @@ my $place = "$PostgreSQL::Test::Utils::tmp_check/plain_clients";
 my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
 
 make_path("$place/go/src/example.org", "$place/c", "$place/java");
-client_program(undef, 'none');
+client_server(undef);
 beside(map { my ($name, @agent) = @$_; $name => sub { test_client($name, @agent) } } node(), $nightly ? (python(), go(), c(), java()) : ());
 done_testing();
 
