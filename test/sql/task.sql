@@ -142,7 +142,7 @@ BEGIN
         SELECT * INTO t FROM dlock_task_capture('task-7', ttl => '10 s');
         INSERT INTO wait SELECT i, NULL, ready_at - expires_at FROM _dlock.task WHERE key = 'x' AND done = 0;
         PERFORM dlock_task_fail('task-7', 'x', t.token);
-        UPDATE wait SET failed = date_trunc('second', ready_at - clock_timestamp() + '500 ms') FROM dlock_tasks WHERE key = 'x' AND queue = 'task-7' AND n = i;
+        UPDATE wait SET failed = ready_at - changed_at FROM _dlock.task WHERE key = 'x' AND done = 0 AND n = i;
         UPDATE _dlock.task SET ready_at = now(), put_off = now() WHERE key = 'x' AND done = 0;
     END LOOP;
 END $$;

@@ -110,7 +110,7 @@ foreach my $what (sort keys %cut)
 
 	$proxy->set('cut', 'dlock_acquire(name');
 	cli_is([ @acquire, 'many' ], { out => qr/^\d+\n\z/ }, 'an owner of many: asked again');
-	foreach my $wait ([], ['-n'], [qw(-w 5)])
+	foreach my $wait ([], ['-n'], [qw(-w 600)])
 	{
 		$proxy->set('cut', 'dlock_acquire(name');
 		cli_is([ @acquire, @$wait, 'many' ], { code => 69, out => '', err => qr/answer .* was lost\n.*detail: The server may have granted a lease to owner "ci"/ },

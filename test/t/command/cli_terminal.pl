@@ -102,8 +102,9 @@ type("fg\n", qr/run tty/, 'fg');
 type("back\n", qr/got back.*shell> \z/s, 'it reads then');
 
 # Asleep for longer than the lease.
-type("\$DL run --ttl 5 --kill-after 0.2 short sh -c 'echo up; read x; echo got \$x'\n", qr/up/, 'a short lease');
+type("\$DL run --ttl 30 --kill-after 0.2 short sh -c 'echo up; read x; echo got \$x'\n", qr/up/, 'a short lease');
 type("\cZ", qr/Stopped.*shell> \z/s, 'asleep');
+$node->safe_psql($db, "SELECT dlock_renew_token(name, token, '1 ms') FROM dlock_leases WHERE name = 'short'");
 ok($node->poll_query_until($db, "SELECT count(*) = 0 FROM dlock_leases WHERE name = 'short' AND state = 'held'"), 'the lease ends');
 type("fg\n", $prompt, 'awake');
 type("echo code \$?\n", qr/code 76/, 'too late: exit code');

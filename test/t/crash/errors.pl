@@ -213,7 +213,7 @@ foreach my $points ('*', 'ReadBuffer*')
 	$a->ask("SELECT dlock_force_release('forced', 'test')");
 	is_at($ctl, 'forced');
 	is($limited->query("SELECT dlock_acquire('forced', 'limited', '1 h')"), 'ERROR 53400', 'ended by force: the next is refused');
-	ok(wait_any(5, $watcher), 'ended by force: who watches is told');
+	ok(wait_any(60, $watcher), 'ended by force: who watches is told');
 	go($ctl, 'forced');
 	is($a->answer, 1, 'ended by force: one lease');
 	is($watcher->answer, 0, 'ended by force: nobody holds the lock');

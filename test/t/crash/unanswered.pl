@@ -166,9 +166,9 @@ is_free('holds', 'holds');
 # By statement_timeout, which goes by the machine's clock and rings while the call stands.
 {
 	stop_at($monitor, $caller, 'flush');
-	$caller->ask("SET statement_timeout = '2 s'; SELECT dlock_acquire('timed out', 'me', '10 min')");
+	$caller->ask("SET statement_timeout = '5 s'; SELECT dlock_acquire('timed out', 'me', '10 min')");
 	is_at($monitor, 'flush');
-	$monitor->query_safe('SELECT pg_sleep(2)');
+	$monitor->query_safe('SELECT pg_sleep(5)');
 	go($monitor, 'flush');
 	is($caller->answer, 'ERROR 57014', 'cut off by statement_timeout');
 	$caller->query_safe('RESET statement_timeout');

@@ -26,8 +26,8 @@ isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fail
 # A lease, and its end
 # ---------------------------------------------------------------------------
 
-is(sql("SET dlock.max_ttl = 10000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:10\nt", 'no ttl is longer than the longest');
-is(sql("SET standard_conforming_strings = off; SET dlock.default_ttl = 5000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:05\nt", 'a ttl without a unit is in milliseconds');
+is(sql("SET dlock.max_ttl = 20000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:20\nt", 'no ttl is longer than the longest');
+is(sql("SET standard_conforming_strings = off; SET dlock.default_ttl = 50000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:50\nt", 'a ttl without a unit is in milliseconds');
 my $token = sql("SELECT dlock_acquire('a', 'x', '1 h')");
 cmp_ok($token, '>', 0, 'granted');
 is(sql("SELECT dlock_acquire('a', 'y', '1 h')"), '', 'refused');
