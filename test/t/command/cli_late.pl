@@ -61,6 +61,7 @@ sub is_held
 	$node->safe_psql('template1', "ALTER DATABASE $db WITH ALLOW_CONNECTIONS false");
 	$ctl->query_safe("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'dlock'");
 	append_to_file($run->{go}, '');
+	wait_until(sub { my @left = child_pids($run->{pid}); @left == 0 }) or die 'the command does not end';
 	is(end_run($run)->{code}, 3, 'away at the end, and the lease expires: the exit code of the command');
 	like($run->{err}, qr/could not be released, and ends by itself/, 'away at the end: told');
 	unlike($run->{err}, qr/lost/, 'away at the end: not lost');
