@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import dlock
 import psycopg
-from dlock import _hold, _lines, _session
+from dlock import _hold, _lines, _session, _values, _waits
 from dlock._core import Errand, Promise, Work, core, run, run_async, within
 from dlock._lines import Kind, Lines
 
@@ -689,6 +689,27 @@ def crowd():
     for thread in threads:
         thread.join(180)
     assert len(left_over) == 20
+    nothing_left()
+
+
+def stopped():
+    """Places that may have run out, as this process was stopped, are asked for again."""
+    restore = slow('dlock_take', ['client text', 'wait interval', 'keep interval'], 'TABLE (name text, owner text, token bigint)',
+                   """IF EXISTS (SELECT FROM go) THEN RETURN QUERY SELECT * FROM hidden_dlock_take(client, wait, keep);
+                      ELSE PERFORM hidden_dlock_take(client, '0', '0'); WAIT END IF;""")
+    sql("SELECT dlock_acquire('job', 'other', '1 h')")
+    thread = threading.Thread(target=lambda: session.lease('job', HOUR, wait=HOUR).acquire().release())
+    thread.start()
+    wait_until(lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%dlock_take(%' AND wait_event = 'PgSleep'") == '1')
+    assert sql('SELECT count(*) FROM dlock_waiters') == '0'
+    _waits.now = lambda: _values.now() + 60
+    sql("INSERT INTO go VALUES ('dlock_take'); SELECT")
+    wait_until(lambda: sql('SELECT count(*) FROM dlock_waiters') == '1')
+    _waits.now = _values.now
+    sql("SELECT dlock_release('job', 'other')")
+    thread.join(180)
+    assert not thread.is_alive()
+    restore()
     nothing_left()
 
 

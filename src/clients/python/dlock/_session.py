@@ -406,7 +406,7 @@ class Session:
                 if never:
                     raise LeaseDeadlock(f'the wait for "{want.label}" would never have ended')
                 if not last:
-                    await self._waits.turn(want)
+                    await self._waits.turn(want, answer.sent)
                 elif want.gone or not (want.got or want.in_doubt):      # a turn may have come just before
                     raise LeaseRefused(want.label, None if want.gone else await self._holder(want))
             except BaseException as error:
