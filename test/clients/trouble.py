@@ -1091,6 +1091,10 @@ def misuse():
     with session.task('mine'), session.lease('job') as lease:
         assert lease.owner == f'{session.client}#mine'
 
+    # A task that the program names by a number is none that has been numbered.
+    with session.lease('job') as lease:
+        raises(dlock.LeaseRefused, session.lease('job', task=lease.owner.split('#')[1].strip('~'), reentry='count').acquire)
+
     # Errors of the driver are instances of the library's classes.
     with psycopg.connect(autocommit=True) as conn:
         with session.lease('job') as lease:

@@ -316,7 +316,7 @@ class Session:
     # ---- requests ----
 
     def _new_task(self) -> str:
-        return str(next(self._tasks))
+        return f'~{next(self._tasks)}'      # programs number tasks, too
 
     def _block(self, kind: str, names: List[str], task: Optional[str], ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int],
                reentry: str, lock_delay: Span, min_hold: Span, payload: Any, on_lost: Optional[Callable[[Lease], Any]]) -> Block:
