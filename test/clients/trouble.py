@@ -713,6 +713,22 @@ def stopped():
     nothing_left()
 
 
+def crashed():
+    """An error of the connection, by which a pooler tells that a server process has gone, is not of one request among many."""
+    sql("""CREATE FUNCTION crash(x text[]) RETURNS text[] LANGUAGE plpgsql AS
+           $$BEGIN IF cardinality(x) > 1 THEN RAISE protocol_violation; END IF; RETURN x; END$$; SELECT""")
+    answers, kind = [], Kind('SELECT crash($1)', True)
+
+    async def ask():
+        for request in [session._lines.request(kind, (x,)) for x in '123']:
+            try:
+                answers.append((await request).value)
+            except dlock.ServerUnreachable as error:
+                answers.append(error.in_doubt)
+    run(ask())
+    assert answers == ['1', True, True], answers
+
+
 def slow(function, args, returns, query):
     """Has it wait for its name in table "go", and returns what ends that; returns is of the answer, before or after that query."""
     types = ', '.join(arg.split()[1] for arg in args)
