@@ -336,8 +336,7 @@ class Transaction:
                     await self._conn.execute(statement)
                 yield self._conn
                 self._check()
-                self._check(*[await (await self._conn.cursor(row_factory=tuple_row).execute(statement)).fetchone()
-                              for statement in self._hold._last()])
+                self._check(*[await (await self._conn.cursor(row_factory=tuple_row).execute(statement)).fetchone() for statement in self._hold._last()])
                 self._good = True
 
     def __enter__(self) -> Any:
