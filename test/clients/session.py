@@ -110,6 +110,16 @@ def handled(id, task, counts, running):
         running.discard(task.key)
 
 
+@contextlib.contextmanager
+def writing(id):
+    """A transaction of a task, whose loss is told."""
+    try:
+        yield
+    except dlock.LeaseLost as error:
+        say(id, 'not committed', outcome(error))
+        raise
+
+
 def fail_as_told(task):
     if (task.payload or {}).get('fail', 0) >= task.attempts:
         raise RuntimeError('as told')
@@ -241,8 +251,8 @@ class Sync:
                 while max(counts) < command.get('options', {}).get('concurrency', 1):
                     time.sleep(0.001)
                 fail_as_told(task)
-                if 'sql' in payload:
-                    with self.pool.connection() as conn, task.transaction(conn):
+                for _ in range(('sql' in payload) + ('again' in payload)):
+                    with writing(id), self.pool.connection() as conn, task.transaction(conn):
                         conn.execute(payload['sql'])
         worker = session.worker(command['queue'], handle, **options_of(command))
         live[id] = {'end': lambda order: (worker.stop(span(order['grace']) if 'grace' in order else None), told.set())}
@@ -420,9 +430,10 @@ class Async:
                 while max(counts) < command.get('options', {}).get('concurrency', 1):
                     await asyncio.sleep(0.001)
                 fail_as_told(task)
-                if 'sql' in payload:
-                    async with self.pool.connection() as conn, task.transaction(conn):
-                        await conn.execute(payload['sql'])
+                for _ in range(('sql' in payload) + ('again' in payload)):
+                    with writing(id):
+                        async with self.pool.connection() as conn, task.transaction(conn):
+                            await conn.execute(payload['sql'])
         worker = session.worker(command['queue'], handle, **options_of(command))
         orders = []
         live[id] = {'end': lambda order: (orders.append(order), told.set())}

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import dlock
 import psycopg
-from dlock import _hold, _lines, _session
+from dlock import _hold, _lines, _session, _values, _waits
 from dlock._core import Errand, Promise, Work, core, run, run_async, within
 from dlock._lines import Kind, Lines
 
@@ -692,6 +692,43 @@ def crowd():
     nothing_left()
 
 
+def stopped():
+    """Places that may have run out, as this process was stopped, are asked for again."""
+    restore = slow('dlock_take', ['client text', 'wait interval', 'keep interval'], 'TABLE (name text, owner text, token bigint)',
+                   """IF EXISTS (SELECT FROM go) THEN RETURN QUERY SELECT * FROM hidden_dlock_take(client, wait, keep);
+                      ELSE PERFORM hidden_dlock_take(client, '0', '0'); WAIT END IF;""")
+    sql("SELECT dlock_acquire('job', 'other', '1 h')")
+    thread = threading.Thread(target=lambda: session.lease('job', HOUR, wait=HOUR).acquire().release())
+    thread.start()
+    wait_until(lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%dlock_take(%' AND wait_event = 'PgSleep'") == '1')
+    assert sql('SELECT count(*) FROM dlock_waiters') == '0'
+    _waits.now = lambda: _values.now() + 60
+    sql("INSERT INTO go VALUES ('dlock_take'); SELECT")
+    wait_until(lambda: sql('SELECT count(*) FROM dlock_waiters') == '1')
+    _waits.now = _values.now
+    sql("SELECT dlock_release('job', 'other')")
+    thread.join(180)
+    assert not thread.is_alive()
+    restore()
+    nothing_left()
+
+
+def crashed():
+    """An error of the connection, by which a pooler tells that a server process has gone, is not of one request among many."""
+    sql("""CREATE FUNCTION crash(x text[]) RETURNS text[] LANGUAGE plpgsql AS
+           $$BEGIN IF cardinality(x) > 1 THEN RAISE protocol_violation; END IF; RETURN x; END$$; SELECT""")
+    answers, kind = [], Kind('SELECT crash($1)', True)
+
+    async def ask():
+        for request in [session._lines.request(kind, (x,)) for x in '123']:
+            try:
+                answers.append((await request).value)
+            except dlock.ServerUnreachable as error:
+                answers.append(error.in_doubt)
+    run(ask())
+    assert answers == ['1', True, True], answers
+
+
 def slow(function, args, returns, query):
     """Has it wait for its name in table "go", and returns what ends that; returns is of the answer, before or after that query."""
     types = ', '.join(arg.split()[1] for arg in args)
@@ -1069,6 +1106,10 @@ def misuse():
             pass
     with session.task('mine'), session.lease('job') as lease:
         assert lease.owner == f'{session.client}#mine'
+
+    # A task that the program names by a number is none that has been numbered.
+    with session.lease('job') as lease:
+        raises(dlock.LeaseRefused, session.lease('job', task=lease.owner.split('#')[1].strip('~'), reentry='count').acquire)
 
     # Errors of the driver are instances of the library's classes.
     with psycopg.connect(autocommit=True) as conn:

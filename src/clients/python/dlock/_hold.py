@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Iterator, 
 
 import psycopg
 from psycopg import pq
+from psycopg.rows import tuple_row
 
 from ._core import Promise, Work, core, is_current, run, run_to_end
 from ._errors import LeaseError, LeaseLost, ServerUnreachable
@@ -132,7 +133,7 @@ class Hold:
         return []
 
     def _last(self) -> List[str]:
-        """What it does before its commit."""
+        """What it does before its commit, which needs true answers."""
         return []
 
     def _committed(self) -> None:
@@ -308,8 +309,11 @@ class Transaction:
         if self._good:
             self._hold._committed()
 
-    def _check(self) -> None:
+    def _check(self, *answers: Any) -> None:
         """Raise what keeps it from being committed."""
+        if not all(answer for answer, in answers):
+            self._hold._committed()
+            raise LeaseLost(f'an earlier transaction has finished {self._hold._what}')
         self._hold.check()
         if self._conn.info.transaction_status == pq.TransactionStatus.INERROR:
             raise psycopg.errors.InFailedSqlTransaction('a statement has failed, so the transaction is rolled back')
@@ -321,9 +325,7 @@ class Transaction:
                 self._conn.execute(statement)
             yield self._conn
             self._check()
-            for statement in self._hold._last():
-                self._conn.execute(statement)
-            self._check()
+            self._check(*[self._conn.cursor(row_factory=tuple_row).execute(statement).fetchone() for statement in self._hold._last()])
             self._good = True
 
     @asynccontextmanager
@@ -334,9 +336,7 @@ class Transaction:
                     await self._conn.execute(statement)
                 yield self._conn
                 self._check()
-                for statement in self._hold._last():
-                    await self._conn.execute(statement)
-                self._check()
+                self._check(*[await (await self._conn.cursor(row_factory=tuple_row).execute(statement)).fetchone() for statement in self._hold._last()])
                 self._good = True
 
     def __enter__(self) -> Any:

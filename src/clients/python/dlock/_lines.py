@@ -116,7 +116,7 @@ def is_outage(error: BaseException) -> bool:
 def is_of_one(error: BaseException) -> bool:
     """Could it be of one request among many?"""
     state = getattr(error, 'sqlstate', None)
-    return state is not None and state not in ('42501', *CHANGED) and state[:2] not in ('57', '0A', '25')
+    return state is not None and state not in ('42501', *CHANGED) and state[:2] not in ('08', '57', '0A', '25')
 
 
 class Line:

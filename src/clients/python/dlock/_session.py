@@ -15,7 +15,7 @@ from typing import Any, Callable, Collection, Dict, Iterator, List, NamedTuple, 
 import psycopg
 
 from ._core import Errand, Promise, Work, core, ended, run, run_async, run_to_end, say, sessions, settle, task_of, within
-from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
+from ._errors import LeaseDeadlock, LeaseError, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
 from ._hold import RELEASE, RENEW, Hold, Lease, margin, present
 from ._lines import URGENT, Kind, Lines, Request
@@ -316,7 +316,7 @@ class Session:
     # ---- requests ----
 
     def _new_task(self) -> str:
-        return str(next(self._tasks))
+        return f'~{next(self._tasks)}'      # programs number tasks, too
 
     def _block(self, kind: str, names: List[str], task: Optional[str], ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int],
                reentry: str, lock_delay: Span, min_hold: Span, payload: Any, on_lost: Optional[Callable[[Lease], Any]]) -> Block:
@@ -381,10 +381,11 @@ class Session:
             last = not want.patient or now() >= want.until or want.gone or never
             try:
                 if want.got and want.got[0]:
-                    token, sent = want.got
-                    sent = await self._confirm(want, token, sent)
+                    token, sent = want.got[0], await self._confirm(want, *want.got)
                     want.got = None
-                    return await self._grant(want, [token or ''], sent)
+                    if not sent:
+                        continue
+                    return await self._grant(want, [token], sent)
                 if want.patient and want.options.reentry == 'deny' and any(key in self._held for key in want.keys):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
                 if not last:
@@ -406,7 +407,7 @@ class Session:
                 if never:
                     raise LeaseDeadlock(f'the wait for "{want.label}" would never have ended')
                 if not last:
-                    await self._waits.turn(want)
+                    await self._waits.turn(want, answer.sent)
                 elif want.gone or not (want.got or want.in_doubt):      # a turn may have come just before
                     raise LeaseRefused(want.label, None if want.gone else await self._holder(want))
             except BaseException as error:
@@ -448,13 +449,11 @@ class Session:
         return next((str(answer.rows[0][1]) for answer in answers if answer.rows[0][1]), None)
 
     async def _confirm(self, want: Want, token: Optional[str], sent: float) -> float:
-        """A turn may have come some time after it was asked for: when was the lease held for sure?"""
+        """A turn may have come some time after it was asked for: when was the lease held for sure?  0 if it is lost."""
         if now() - sent < min(want.ttl / 12, 1.0):
             return sent
         renewed = await self._lines.ask(RENEW, (want.names[0], token))
-        if renewed.value != 't':
-            raise LeaseLost(f'the lease on "{want.label}" was lost at once')
-        return renewed.sent
+        return renewed.sent if renewed.value == 't' else 0.0
 
     async def _undo(self, keys: Collection[Key]) -> None:
         """End what owners may have been granted.  No request of theirs is sent meanwhile, so what is found is not newer; and it is

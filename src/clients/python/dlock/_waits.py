@@ -2,7 +2,7 @@
 
 The loop of a request is in _session.py: it asks, waits here for its turn, and asks again.  A request for one
 lock keeps its place in the queue of the lock, and one connection, there only while something waits, takes
-the turns of all.  After an outage, or if places may have run out as this process did not get to run, all
+the turns of all.  After an outage, or if places may have run out as this process or its machine was stopped, all
 ask again.  Requests for paths and several locks have no places: they ask again, all at the same
 moments, in intervals that grow, and when a lease of this session has gone.
 """
@@ -20,9 +20,9 @@ SHORTEST = 0.01
 LONGEST = 0.5
 
 # How long a place is kept between calls, which is how long a program that dies holds others up;
-# and how long a call waits, for it keeps a snapshot.
+# and how long a call waits, for it keeps a snapshot, and two of them have to be answered meanwhile.
 KEEP = 10.0
-TAKE = 5.0
+TAKE = 4.0
 
 TAKE_TURNS = Kind('SELECT name, owner, token FROM {}dlock_take($1, $2::interval, $3::interval)', within=TAKE + 10)
 
@@ -51,13 +51,13 @@ class Waits:
             if not places:
                 del self.places[want.place]
 
-    async def turn(self, want: 'Want') -> None:
-        """Wait for a grant, want.got; or until it is time to ask again."""
+    async def turn(self, want: 'Want', sent: float) -> None:
+        """Wait for a grant, want.got; or until it is time to ask again.  It has asked for its place at "sent"."""
         core().arm(want.until, self.session)
         if want.kind == 'lock':
             if not self.taking:
                 self.taking = True
-                Work(self.take())
+                Work(self.take(sent))
             await want.go
         else:
             if not want.polls:
@@ -74,20 +74,21 @@ class Waits:
         """It does not wait any longer."""
         want.go.set()
 
-    async def take(self) -> None:
+    async def take(self, last: float) -> None:
+        """Places are kept from "last" on: when turns, or the first one, were asked for."""
         self.taker = Lines(self.session._conninfo, only=True)
-        last = now()
         while self.places:
             try:
                 rows, sent = await self.taker.ask(TAKE_TURNS, (self.session.client, interval(TAKE), interval(KEEP)))
                 for name, owner, token in rows:
                     self.taken((name or '', owner or ''), token, sent)
-                if sent - last > KEEP / 2:
+                if now() - last > KEEP:
                     self.all_again()
+                last = sent
             except Exception:
                 await core().sleep(LONGEST)
                 self.all_again()
-            last = now()
+                last = now()
         self.taking = False
         self.taker.close()
 
