@@ -97,6 +97,7 @@ final class SessionTest {
         first.answer("1");
         server.next("acquire_each", "b", "c").answer("2,3");
         server.next("acquire_each", "d").answer("4");
+        expect(asked.get(0).get().task().startsWith("~"), "a task that a program may number");
         List<CompletableFuture<Throwable>> released = new ArrayList<>();
         for (int i = 0; i < asked.size(); i++) {
             expect(asked.get(i).get().token() == i + 1, i);
