@@ -384,8 +384,13 @@ final class Scenarios {
         if (payload.has("fail") && task.attempts() <= payload.number("fail")) {
             throw new AsTold("as told");
         }
-        if (payload.has("sql")) {
-            task.transaction(source, connection -> execute(connection, payload.text("sql")));
+        for (int i = 0; payload.has("sql") && i < (payload.has("again") ? 2 : 1); i++) {
+            try {
+                task.transaction(source, connection -> execute(connection, payload.text("sql")));
+            } catch (LeaseException failed) {
+                say(id, "not committed", outcome(failed));
+                throw failed;
+            }
         }
     }
 

@@ -432,9 +432,10 @@ func worker(ctx context.Context, c *command) (any, error) {
 	options := c.Options.list()
 	handler := func(ctx context.Context, task *dlock.Task) error {
 		var payload struct {
-			Fail int
-			SQL  string
-			Wait bool
+			Fail  int
+			SQL   string
+			Again bool
+			Wait  bool
 		}
 		if task.Payload != nil {
 			if err := json.Unmarshal(task.Payload, &payload); err != nil {
@@ -472,10 +473,21 @@ func worker(ctx context.Context, c *command) (any, error) {
 		if task.Attempts <= payload.Fail {
 			return errors.New("as told")
 		}
+		write := func() error {
+			err := d.tx(ctx, task, func(run func(sql string) error, tx dlock.Execer) error { return run(payload.SQL) })
+			if err != nil {
+				say(c.ID, "not committed", outcome(err))
+			}
+			return err
+		}
 		if payload.SQL == "" {
 			return nil
 		}
-		return d.tx(ctx, task, func(run func(sql string) error, tx dlock.Execer) error { return run(payload.SQL) })
+		err := write()
+		if err == nil && payload.Again {
+			err = write()
+		}
+		return err
 	}
 	if c.Grace != nil {
 		options = append(options, dlock.Grace(span(c.Grace)))

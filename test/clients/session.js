@@ -136,7 +136,7 @@ const commands = {
     const counts = new Map();
     let most = 0;
     const worker = session.worker(queue, async (task) => {
-      const { fail, sql, wait } = task.payload || {};
+      const { fail, sql, wait, again } = task.payload || {};
       if (counts.has(task.key)) {
         say(id, 'twice at a time', task.key);
       }
@@ -158,8 +158,11 @@ const commands = {
         if (fail && task.attempts <= fail) {
           throw new Error('as told');
         }
-        if (sql) {
-          await task.transaction(pool, (client) => client.query(sql));
+        for (const text of sql ? (again ? [sql, sql] : [sql]) : []) {
+          await task.transaction(pool, (client) => client.query(text)).catch((error) => {
+            say(id, 'not committed', outcome(error));
+            throw error;
+          });
         }
       } finally {
         counts.delete(task.key);

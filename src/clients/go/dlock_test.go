@@ -335,6 +335,23 @@ func TestErrorOfOne(t *testing.T) {
 	for i := range c {
 		expect(t, (<-c[i]).err, stateError("42501"))
 	}
+
+	// A pooler tells so that a connection has gone, whose statement may have succeeded.
+	c = acquire(s, session, context.Background(), []string{"x", "h", "i"})
+	s.next("acquire_each", "x").answer <- "{6}"
+	s.next("acquire_each", "h", "i").answer <- stateError("08P01")
+	for left := 2; left > 0; {
+		again := s.any(false)
+		if again.args[5] != "return" {
+			t.Fatal(again.args)
+		}
+		more := strings.Count(again.args[0].(string), ",")
+		left -= 1 + more
+		again.answer <- "{7" + strings.Repeat(",7", more) + "}"
+	}
+	for i := range c {
+		expect(t, (<-c[i]).err, nil)
+	}
 }
 
 // An error with the field that drivers have for the server's function that has raised it.

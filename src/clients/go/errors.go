@@ -95,6 +95,5 @@ func isOutage(err error) bool {
 
 // Could this error be of one request among many?
 func isOfOne(err error) bool {
-	code := sqlState(err)
-	return code != "" && !hasPrefix(code, "42883", "3F000", "42501", "57", "0A", "25")
+	return !isOutage(err) && !hasPrefix(sqlState(err), "42883", "3F000", "42501", "57", "0A", "25")
 }

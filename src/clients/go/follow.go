@@ -212,12 +212,13 @@ func (s *Session) newTask(queue, schema string, row []*string, ttl time.Duration
 	t.Attempts, _ = strconv.Atoi(*row[4])
 	t.what, t.task = fmt.Sprintf("task %q of queue %q", t.Key, queue), newTask()
 	t.renewal, t.rows = taskRenewKind, [][]any{t.row(nil)}
-	t.leave = func() string {
+	t.leave = func() string { // it fails, as a task that is finished cannot fail, if an earlier transaction has finished it
 		state := "NULL"
 		if t.State != "" {
 			state = literal(t.State)
 		}
-		return fmt.Sprintf("SELECT %sdlock_task_finish(%s, %s, %d, state => %s)", schema, literal(queue), literal(t.Key), t.Token, state)
+		return fmt.Sprintf("SELECT CASE WHEN NOT %[1]sdlock_task_finish(%[2]s, %[3]s, %[4]d, state => %[5]s) THEN %[1]sdlock_task_fail(%[2]s, %[3]s, %[4]d) END",
+			schema, literal(queue), literal(t.Key), t.Token, state)
 	}
 	t.s = s
 	s.mu.Lock()

@@ -225,20 +225,21 @@ func (h *hold) Transact(ctx context.Context, run func(ctx context.Context, enter
 			if statement != nil {
 				_, err = tx.ExecContext(ctx, statement())
 			}
-			if err == nil {
-				err = h.Err()
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			if err = Explain(err); errors.Is(err, ErrLost) {
+				h.stop(err)
+			} else if err == nil {
+				err = h.ended()
 			}
 			return err
 		}
 	}
 	err := run(ctx, step(h.enter), step(h.leave))
-	if err == nil {
-		h.s.mu.Lock()
-		defer h.s.mu.Unlock()
-		h.finished = h.leave != nil
-		return nil
-	}
-	if ended := h.Err(); ended != nil {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.finished = h.finished || err == nil && h.leave != nil
+	if ended := h.ended(); err != nil && ended != nil {
 		return ended
 	}
 	return Explain(err)

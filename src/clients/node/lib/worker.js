@@ -52,8 +52,10 @@ class Task extends Hold {
 
   // What the transaction has written is committed with the task's end, or not at all.
   async _last(client) {
-    const { schema } = this._server;
-    await client.query(`SELECT ${schema}dlock_task_finish($1, $2, $3, state => $4)`, [this.queue, this.key, this.token, this.state]);
+    const text = `SELECT 1 WHERE ${this._server.schema}dlock_task_finish($1, $2, $3, state => $4)`;
+    if ((await client.query(text, [this.queue, this.key, this.token, this.state])).rowCount === 0) {
+      this._stop(new LeaseLost(`an earlier transaction has finished ${this._what}`)); // to be thrown by the check
+    }
   }
 
   async transaction(where, work) {
@@ -83,9 +85,8 @@ class Task extends Hold {
     } catch (error) {
       failure = error instanceof Error ? error : new Error(String(error));
     }
-    const [lost, stopped] = [this.lost, this._outer.aborted];
-    if (!lost && !this._finished) {
-      await (failure && stopped ? this._settle(RELEASE, null)
+    if (!this.lost && !this._finished) {
+      await (failure && this._outer.aborted ? this._settle(RELEASE, null)
         : failure ? this._settle(FAIL, failure.message) : this._settle(FINISH, this.state));
     }
     this._end();
@@ -140,8 +141,7 @@ class Worker {
   // Capture no more, and wait for tasks under way; after "grace" abort their signals: those that
   // end with an error then are given back as if they had not been captured.
   async stop({ grace = Infinity } = {}) {
-    const until = grace === Infinity ? Infinity : now() + span(grace, 'grace');
-    const limit = until < Infinity ? timer(() => this._stopper.abort(new LeaseLost('the worker stops')), until) : null;
+    const limit = grace === Infinity ? null : timer(() => this._stopper.abort(new LeaseLost('the worker stops')), now() + span(grace, 'grace'));
     this._stopping = true;
     await this._done;
     await Promise.all(this.running);

@@ -708,7 +708,6 @@ final class Lines {
 
     /** Could this error be of one entry among many? */
     private static boolean isOfOne(Throwable error) {
-        String state = state(error);
-        return !state.isEmpty() && !isOneOf(state, "42883", "3F000", "42501", "57", "0A", "25");
+        return !isOutage(error) && !isOneOf(state(error), "42883", "3F000", "42501", "57", "0A", "25");
     }
 }

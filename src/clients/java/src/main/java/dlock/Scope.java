@@ -29,13 +29,9 @@ final class Scope {
         return scope.hold;
     }
 
-    /** The task of this thread, or a new one. */
+    /** The task of this thread, or a new one, which is none that a program numbers. */
     static String task() {
-        return innermost() instanceof Lease lease ? lease.task() : newTask();
-    }
-
-    static String newTask() {
-        return Long.toString(TASKS.incrementAndGet());
+        return innermost() instanceof Lease lease ? lease.task() : "~" + TASKS.incrementAndGet();
     }
 
     static void enter(Hold hold) {

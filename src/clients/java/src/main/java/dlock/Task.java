@@ -14,7 +14,7 @@ public final class Task extends Hold {
     static final Lines.Kind FINISH = kind("finish(q, k, t, state => x)");
     static final Lines.Kind FAIL = kind("fail(q, k, t, error => x)");
     static final Lines.Kind RELEASE = kind("release(q, k, t)");
-    private static final String FINISH_ONE = "SELECT %1$sdlock_task_finish(?, ?, ?::bigint, state => ?)";
+    private static final String FINISH_ONE = "SELECT 1 WHERE %1$sdlock_task_finish(?, ?, ?::bigint, state => ?)";
 
     /** After errors; and how much longer to go on than the task lasts. */
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(500);
@@ -83,7 +83,10 @@ public final class Task extends Hold {
             statement.setString(2, key());
             statement.setLong(3, token());
             statement.setObject(4, state, Types.OTHER);
-            statement.executeQuery().close();
+            if (!statement.executeQuery().next()) {
+                committed();
+                throw new LeaseLost("an earlier transaction has finished " + what, null);
+            }
         }
     }
 
@@ -146,14 +149,13 @@ public final class Task extends Hold {
         while (true) {
             long left = remaining().toNanos();
             Lines.Answer answer = session.lines.askPatiently(kind, left + STAY, queue, row[0], row[1], extra);
-            if (answer.error() == null) {
-                return;
-            }
-            if (left == 0 || !(answer.error() instanceof ServerUnreachable)) {
+            if (left > 0 && answer.error() instanceof ServerUnreachable) {
+                Background.nap(RETRY_AFTER);
+                continue;
+            } else if (!answer.isGood()) {
                 Background.log(System.Logger.Level.WARNING, what + " was not settled", answer.error());
-                return;
             }
-            Background.nap(RETRY_AFTER);
+            return;
         }
     }
 }

@@ -97,6 +97,7 @@ final class SessionTest {
         first.answer("1");
         server.next("acquire_each", "b", "c").answer("2,3");
         server.next("acquire_each", "d").answer("4");
+        expect(asked.get(0).get().task().startsWith("~"), "a task that a program may number");
         List<CompletableFuture<Throwable>> released = new ArrayList<>();
         for (int i = 0; i < asked.size(); i++) {
             expect(asked.get(i).get().token() == i + 1, i);
@@ -179,6 +180,21 @@ final class SessionTest {
         server.next("acquire_each", "e").fail("42501");
         server.next("acquire_each", "f", "g").fail("42501");
         asked.forEach(result -> expect(fails(SQLException.class, result).getSQLState().equals("42501"), "the error"));
+        awaitIdle();
+
+        // As the driver tells of a connection that is lost, whose statement may have succeeded.
+        asked = ask("x", "h", "i");
+        server.next("acquire_each", "x").answer("6");
+        server.next("acquire_each", "h", "i").fail("08006");
+        for (int left = 2; left > 0;) {
+            FakeServer.Asked again = server.any(false);
+            expect(again.reentry().equals("return"), again.reentry());
+            left -= again.array(1).length;
+            again.answerAll("7");
+        }
+        for (CompletableFuture<Lease> each : asked) {
+            each.get();
+        }
     }
 
     /** What is not where it was is everybody's error, and looked for again. */
