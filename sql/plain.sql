@@ -10,13 +10,14 @@
 -- a grant changes: updates are HOT.
 --
 -- Exclusion: whatever happens to a lock changes its row, or locks it at least, before it looks at leases and places.
--- So all of it comes one after the other; a snapshot that is too old gives 40001.  What is in vain locks nothing.
+-- So all of it comes one after the other; a snapshot that is too old gives 40001.  What is in vain keeps no lock, but
+-- for one of several names, or a release, that has waited for another transaction.
 --
 -- Order: kept places are rows.  Calls that wait hold the advisory locks of their names, which makes a queue;
 -- others do not go before them.
 --
 -- Who locks several rows of locks does it in the order of names; the places of a lock come after its row.  Advisory locks come
--- before, in the order of their keys.
+-- before, in the order of their keys; marks after, but for those that are looked at once more at a commit.
 
 CREATE SEQUENCE _dlock.token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
 
@@ -42,7 +43,7 @@ CREATE TABLE _dlock.lock (
     places_until pg_catalog.timestamptz NOT NULL DEFAULT '-infinity')   -- not before the end of any place
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
--- Of a request, and kept places.
+-- Kept places.  Functions pass a request on as such a row, too.
 CREATE TABLE _dlock.place (
     id pg_catalog.int8,
     name pg_catalog.text COLLATE pg_catalog."C",
@@ -896,6 +897,6 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
 
--- What only functions that run as the owner of the tables call, and trigger functions, which would read what the table of a trigger has.
+-- What only functions that run as the owner of the tables call; and the trigger function, which would believe rows of any table.
 REVOKE ALL ON FUNCTION _dlock.caller, _dlock.move_tokens, _dlock.next_token, _dlock.is_first, _dlock.is_usual, _dlock.hold, _dlock.is_open, _dlock.sweep, _dlock.grant,
     _dlock.try, _dlock.give_up, _dlock.begin_now, _dlock.limit_waits, _dlock.is_of, _dlock.pass, _dlock.check_live, _dlock.live_at_commit, _dlock.presented FROM PUBLIC;
