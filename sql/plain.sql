@@ -164,9 +164,9 @@ BEGIN
     RAISE WARNING USING ERRCODE = '25001', MESSAGE = format('call in a transaction that began %s s before', extract(epoch FROM statement_timestamp() - transaction_timestamp())::int8),
         DETAIL = 'Until it ends, others wait for its locks, and do not see what it does to leases.', HINT = 'Acquire, renew and release leases in transactions of their own.';
 END $$;
--- Is the call in a transaction of its own?
+-- Is the call in a transaction of its own, by all that can be seen of that?  With the extended protocol a statement begins a little later than its transaction.
 CREATE FUNCTION _dlock.is_alone() RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN pg_catalog.statement_timestamp() = pg_catalog.transaction_timestamp();
+    RETURN pg_catalog.statement_timestamp() - pg_catalog.transaction_timestamp() < '1 ms';
 CREATE FUNCTION _dlock.refuse(what pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RAISE feature_not_supported USING MESSAGE = pg_catalog.format('%s needs the extension dlock', what),

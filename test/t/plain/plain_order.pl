@@ -305,7 +305,7 @@ $s[0]->query_safe('COMMIT');
 
 sql("SELECT dlock_release('open', 'c')");
 $s[1]->query_safe("BEGIN; SELECT dlock_acquire('open', 'c', '1 h')");
-$s[0]->query_safe('BEGIN');
+$s[0]->query_safe('BEGIN; SELECT pg_sleep(0.01)');
 $s[0]->ask("SELECT dlock_acquire('open', 'b', '1 h')");
 ok(is_blocked($s[0]), 'one that is refused after it has waited');
 $s[1]->query_safe('COMMIT');
