@@ -379,7 +379,7 @@ static int
 hint_missing(const DLockGuard *guard, const char *usual)
 {
 	if (guard->everywhere_known && !guard->everywhere)
-		return errhint("In a partition, the column of an inserted row presents a token only if the guard was created on the partitioned table, for UPDATE too. Create it there, or present the token by dlock_fence() or \"dlock.tokens\".");
+		return errhint("In a partition, the column of an inserted row presents a token only if the guard was created on the partitioned table, for UPDATE too. Create it there, or present the token by the setting \"dlock.tokens\" or, if you may call it, by dlock_fence().");
 	return errhint("%s", usual);
 }
 
