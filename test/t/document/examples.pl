@@ -25,6 +25,16 @@ my $number = 0;
 # Those that need more than one server are run by standby/move.
 my %elsewhere = ('doc/howto/failover.md' => 1);
 
+# Programs that scripts call, which do nothing.
+foreach my $program (qw(report send-mail))
+{
+	append_to_file("$place/$program", "#!/bin/sh\n");
+	chmod 0755, "$place/$program" or die "$place/$program: $!";
+}
+
+# How README.md creates the extension.
+my ($set_up) = slurp_file("$top/README.md") =~ /^## Install\n.*?^```\n(CREATE SCHEMA .*?)^```$/ms;
+
 # What scripts print, page by page.
 my %says = (
 	'doc/howto/patterns.md' => [
@@ -32,6 +42,7 @@ my %says = (
 		qr/^t\n\z/,
 		qr/^(?:a piece of work of less than 5 s, with token (\d+)\n)(?:a piece of work of less than 5 s, with token \1\n){2}t\n\z/,
 	],
+	'doc/reference/command.md' => [ qr/ free\n0\n\z/ ],
 	'README.md' => [ qr/\bbilling\b/ ]);
 
 # What a page leaves behind.
@@ -40,7 +51,8 @@ my %leaves = (
 	'doc/tutorial/nightly-job.md' => [ q{SELECT string_agg(made, ', ' ORDER BY made) FROM report}, 'by a script, by machine-a, by machine-b, tonight' ],
 	'doc/howto/patterns.md' => [
 		q{SELECT string_agg(concat_ws(' ', key, state, attempts), ', ' ORDER BY key) FROM dlock_tasks},
-		'greylisted ready 1, order-4711 done 1, order-4712 sending 1' ]);
+		'greylisted ready 1, order-4711 done 1, order-4712 sending 1' ],
+	'doc/reference/command.md' => [ q{SELECT string_agg(key || ' ' || state, ', ') FROM dlock_tasks}, 'order-4711 done' ]);
 
 foreach my $page (split /\n/, `cd '$top' && printf '%s\\n' README.md doc/*.md doc/*/*.md`)
 {
@@ -50,7 +62,7 @@ foreach my $page (split /\n/, `cd '$top' && printf '%s\\n' README.md doc/*.md do
 	my $db = 'page_' . ++$number;
 
 	$node->safe_psql('postgres', "CREATE DATABASE $db");
-	$node->safe_psql($db, "CREATE SCHEMA locks; CREATE EXTENSION dlock SCHEMA locks; ALTER DATABASE $db SET search_path = public, locks");
+	$node->safe_psql($db, $set_up =~ s/DATABASE app /DATABASE $db /r);
 	run_page($page, $db, @blocks);
 }
 $node->stop;
@@ -70,6 +82,7 @@ sub run_page
 
 			# One that would go on for ever has three rounds.
 			$block =~ s/^while true; do$/for round in 1 2 3; do/m;
+			$block =~ s/(dlock task capture) --wait/$1 --quiet/;
 			push @scripts, $file;
 			append_to_file($file, $block);
 			$script .= "\\! bash $file >$file.out 2>$file.err </dev/null; echo \$? >$file.status\n";
@@ -93,7 +106,7 @@ sub run_page
 
 	my ($out, $err);
 	{
-		local %ENV = (%ENV, PATH => dirname(cli_program()) . ":$ENV{PATH}", PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => $db);
+		local %ENV = (%ENV, PATH => dirname(cli_program()) . ":$place:$ENV{PATH}", PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => $db);
 		IPC::Run::run([ 'psql', '-XAtq', '-P', 'null=NULL', '-v', 'VERBOSITY=sqlstate', '-f', '-' ],
 			'<', \$script, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	}

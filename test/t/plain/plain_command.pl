@@ -1,5 +1,6 @@
 # Proves: the command works over the plain edition as over the extension; and the extension, created
-# beside it, grants tokens above all that the plain edition has granted.
+# beside it, grants tokens above all that the plain edition has granted.  The steps of the
+# documentation install the plain edition.
 
 use strict;
 use warnings FATAL => 'all';
@@ -54,4 +55,19 @@ is(sql("SELECT count(*) FROM pg_proc p WHERE p.oid = to_regproc('dlock_acquire')
 cmp_ok(sql("SELECT dlock_acquire('job', 'x', '1 h')"), '>', $token, 'its tokens are above all earlier ones');
 is(sql("SELECT state FROM dlock_leases"), 'held', 'its lease is seen');
 like(dlock('run', '-n', 'job', '--', 'true'), qr/^75 /, 'and the command goes by it');
+
+# ---------------------------------------------------------------------------
+# How it is installed, into another database
+# ---------------------------------------------------------------------------
+
+my $top = "$FindBin::RealBin/../../..";
+my ($steps) = slurp_file("$top/doc/reference/plain.md") =~ /^## Install\n.*?^```\n(.*?)^```$/ms;
+my $directory = PostgreSQL::Test::Utils::tempdir();
+$steps =~ s/^make plain$/make -s -f '$top\/Makefile' PG_CONFIG='$ENV{PG_CONFIG}' plain/m;
+{
+	local @ENV{qw(PGUSER PGDATABASE)} = ((getpwuid $>)[0], 'fresh');
+	$node->safe_psql($db, 'CREATE DATABASE fresh');
+	command_ok([ 'bash', '-ec', "cd '$directory'\n$steps" ], 'the steps of doc/reference/plain.md');
+}
+cmp_ok($node->safe_psql('fresh', "SELECT dlock_acquire('job', 'x')"), '>', 0, 'install it for a role');
 done_testing();
