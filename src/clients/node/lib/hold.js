@@ -212,6 +212,7 @@ class Lease extends Hold {
     this._pairs = pairs;
     this._task = want.task;
     this._claims = want.claims;
+    this._counts = want.counts; // it is released until it is not held
     this._claims.forEach((claim) => { claim.held += 1; });
     session._use(this._claims, 1);
     this._ending = null;
@@ -237,7 +238,10 @@ class Lease extends Hold {
   // 't', 'f', or null if the server does not say.
   _giveBack(pair, i) {
     const until = now() + GIVE_BACK_WITHIN_MS;
-    return this._session.lines.ask(RELEASE, pair, until).then(({ value }) => value, (error) => this._giveBackAgain(pair, i, until, error));
+    return this._session.lines.ask(RELEASE, pair, until).then(
+      ({ value }) => (value === 't' && this._counts ? this._giveBackAgain(pair, i, until, { inDoubt: true }) : value),
+      (error) => this._giveBackAgain(pair, i, until, error),
+    );
   }
 
   // A request that was not answered may have released it; if the task has entered the lock twice,
@@ -250,7 +254,10 @@ class Lease extends Hold {
       }
       try {
         const { value } = await this._session.lines.ask(RELEASE, pair, until);
-        return inDoubt && value !== 't' ? null : value;
+        if (value !== 't' || !this._counts) {
+          return inDoubt && value !== 't' ? null : value;
+        }
+        inDoubt = true;
       } catch (error) {
         inDoubt = inDoubt || error.inDoubt;
       }
