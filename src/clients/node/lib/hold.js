@@ -235,7 +235,7 @@ class Lease extends Hold {
     return this.present(client);
   }
 
-  // 't', 'f', or null if the server does not say.
+  // 't', 'f', '' if an earlier request has released it or it was lost, or null if the server does not say.
   _giveBack(pair, i) {
     const until = now() + GIVE_BACK_WITHIN_MS;
     return this._session.lines.ask(RELEASE, pair, until).then(
@@ -255,7 +255,7 @@ class Lease extends Hold {
       try {
         const { value } = await this._session.lines.ask(RELEASE, pair, until);
         if (value !== 't' || !this._counts) {
-          return inDoubt && value !== 't' ? null : value;
+          return inDoubt && value !== 't' ? '' : value;
         }
         inDoubt = true;
       } catch (error) {
@@ -274,7 +274,7 @@ class Lease extends Hold {
   }
 
   _released(answers, tooLate) {
-    if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
+    if (!tooLate && !this._error && (answers.includes('f') || (answers.some((answer) => !answer) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
     this._pairs.forEach(([name, token], i) => { // the task may have entered it once more than it has heard of

@@ -315,8 +315,6 @@ class Session {
       }
       want.claims.forEach((claim) => { claim.wanted += 1; });
       this._inherit(want);
-      want.counts = want.inDoubt && !await this._holdUp(want, this._undo(want));
-      want.inDoubt = want.counts;
     }
     try {
       if (first === null && want.gone) {
@@ -468,8 +466,7 @@ class Session {
     return false;
   }
 
-  // What could not be undone or released, a later request of the task undoes first: a release that is under
-  // way still must not end what it gets.
+  // What could not be undone or released, a later request of the task asks for, or undoes.
   _doubt(claims, until) {
     this._doubts.forEach((end, key) => end > now() || this._doubts.delete(key));
     claims.forEach(({ key }) => this._doubts.set(key, until));
@@ -477,7 +474,8 @@ class Session {
 
   _inherit(want) {
     for (const { key } of this._doubts.size > 0 && this._isAlone(want) ? want.claims : []) {
-      want.inDoubt = want.inDoubt || this._doubts.get(key) > now();
+      want.counts = want.counts || this._doubts.get(key) > now();
+      want.inDoubt = want.inDoubt || want.counts;
       this._doubts.delete(key);
     }
   }
