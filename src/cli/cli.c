@@ -47,9 +47,6 @@
 #define CLOCK_ID	CLOCK_MONOTONIC
 #endif
 
-/* Bytes that an owner may have, less what is put behind the prefix. */
-#define LONGEST_PREFIX	200
-
 /* ---- strings ---- */
 
 static void CLI_NORETURN
@@ -279,14 +276,7 @@ process_owner(const char *prefix)
 	uint32_t	number = (uint32_t) process_random();
 
 	if (prefix != NULL)
-	{
-		size_t		length = strnlen(prefix, LONGEST_PREFIX);
-
-		/* Not within a character. */
-		while (length > 0 && ((unsigned char) prefix[length] & 0xC0) == 0x80)
-			length--;
-		return text_print("%.*s/%08" PRIx32, (int) length, prefix, number);
-	}
+		return text_print("%s/%08" PRIx32, prefix, number);
 	if (gethostname(host, sizeof(host)) == 0)
 		host[sizeof(host) - 1] = '\0';
 	return text_print("%s/%ld/%08" PRIx32, host, (long) getpid(), number);

@@ -10,6 +10,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "hold.h"
 #include "output.h"
@@ -107,6 +108,27 @@ win_slot(Conn *conn, const char *name, const Options *options, int *code)
 	return false;
 }
 
+/* Would it wait for a run around it, which ends after it?  True with an exit code. */
+static bool
+waits_for_itself(Conn *conn, const char *name, const Options *options, int *code)
+{
+	char	   *outer = NULL;
+	bool		is_held = false;
+
+	free(lease_tokens(getenv("DLOCK_TOKENS"), name, "", &outer));
+	if (outer != NULL && options->wait > 0 && options->permits == NULL && (options->mode == NULL || strcmp(options->mode, "exclusive") == 0))
+	{
+		const ConnParam params[] = {CONN_TEXT(name), CONN_BIGINT(outer)};
+
+		is_held = conn_open(conn) && conn_ask(conn, GRANT_WITHIN, "SELECT @dlock_check($1, $2)", 2, params) != NULL &&
+			conn_is_true(conn, 0);
+	}
+	free(outer);
+	if (is_held)
+		output_refusal(*code = options->refused_exit, "a run around this one holds \"%s\"", name);
+	return is_held;
+}
+
 /* Acquire the lease and run the command, once or, as elect does, again and again. */
 static int
 campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
@@ -164,7 +186,8 @@ run_command(const Options *options, char **arguments)
 	/* Two runs must never be one owner, even if they are given the same name. */
 	request.owner = owner = process_owner(options->owner);
 	conn_init(&conn, options->conninfo);
-	if (options->once_per < 0 || win_slot(&conn, request.name, options, &code))
+	if (!waits_for_itself(&conn, request.name, options, &code) &&
+		(options->once_per < 0 || win_slot(&conn, request.name, options, &code)))
 	{
 		signals_catch();
 		code = campaign(&conn, &request, &command);

@@ -126,21 +126,17 @@ int
 hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments)
 {
 	const Options *options = request->options;
-	bool		may_shorten = options->kill_after < 0 && options->outage < 0;
+	bool		may_shorten = options->kill_after < 0;
 	CliTime		kill_after = (options->kill_after >= 0) ? options->kill_after : KILL_AFTER;
 	LeasePlan  *plan = &command->plan;
 	char		spans[4][DURATION_SIZE];
 
-	if (options->ttl > 0)
-		request->ttl = options->ttl;
-	else
-		request->ttl = (options->outage >= 0) ? lease_least_ttl(kill_after, options->outage) : HOLD_TTL;
-	if (!lease_plan(plan, request->ttl, kill_after, may_shorten) || lease_outage(plan) < options->outage)
+	request->ttl = (options->ttl > 0) ? options->ttl : HOLD_TTL;
+	if (!lease_plan(plan, request->ttl, kill_after, may_shorten))
 	{
 		output_error(CLI_EXIT_USAGE, "a ttl of %s leaves no time to stop the command before the lease ends",
 					 duration_print(request->ttl, spans[0]));
-		output_hint("Use --ttl %s or more.",
-					duration_print(lease_least_ttl(may_shorten ? 0 : kill_after, options->outage), spans[0]));
+		output_hint("Use --ttl %s or more.", duration_print(lease_least_ttl(may_shorten ? 0 : kill_after), spans[0]));
 		return options_usage(options->command);
 	}
 	request->lock_delay = (options->lock_delay >= 0) ? options->lock_delay :

@@ -76,14 +76,14 @@ lease_outage(const LeasePlan *plan)
 	return plan->ttl - plan->renew_every - plan->kill_after - plan->margin;
 }
 
-/* A ttl that has room for this kill_after and this outage, in whole seconds. */
+/* A ttl that has room for this kill_after, in whole seconds. */
 CliTime
-lease_least_ttl(CliTime kill_after, CliTime outage)
+lease_least_ttl(CliTime kill_after)
 {
 	LeasePlan	plan;
-	CliTime		ttl = CLI_SECOND * ((kill_after + CLI_MAX(kill_after, outage)) / CLI_SECOND + 1);
+	CliTime		ttl = CLI_SECOND * (2 * kill_after / CLI_SECOND + 1);
 
-	while (!lease_plan(&plan, ttl, kill_after, false) || lease_outage(&plan) < outage)
+	while (!lease_plan(&plan, ttl, kill_after, false))
 		ttl += CLI_SECOND;
 	return ttl;
 }
@@ -154,10 +154,10 @@ end_of_pair(const char *pair)
 
 /*
  * The list "outer" (may be NULL) with a pair added, instead of one with the same
- * name.  To be freed by the caller.
+ * name, whose token is put into "old" (may be NULL).  To be freed by the caller.
  */
 char *
-lease_tokens(const char *outer, const char *name, const char *token)
+lease_tokens(const char *outer, const char *name, const char *token, char **old)
 {
 	PQExpBufferData list;
 	PQExpBufferData own;
@@ -176,6 +176,8 @@ lease_tokens(const char *outer, const char *name, const char *token)
 			appendBinaryPQExpBuffer(&list, pair, (size_t) (end - pair));
 			appendPQExpBufferChar(&list, ',');
 		}
+		else if (end > pair && old != NULL)
+			*old = text_print("%.*s", (int) (end - pair - (ptrdiff_t) own.len), pair + own.len);
 		pair = (*end == ',') ? end + 1 : end;
 	}
 	appendPQExpBuffer(&list, "%s%s", own.data, token);
@@ -215,7 +217,7 @@ void
 lease_environment(LeaseVariables own, const char *name, const char *token, const char *owner,
 				  CliTime expires_in, bool with_options)
 {
-	char	   *tokens = lease_tokens(getenv("DLOCK_TOKENS"), name, token);
+	char	   *tokens = lease_tokens(getenv("DLOCK_TOKENS"), name, token, NULL);
 	char		end[DURATION_SIZE];
 	int			n = 0;
 

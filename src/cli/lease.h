@@ -38,14 +38,14 @@ typedef struct Lease
 
 extern bool lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten);
 extern CliTime lease_outage(const LeasePlan *plan);
-extern CliTime lease_least_ttl(CliTime kill_after, CliTime outage);
+extern CliTime lease_least_ttl(CliTime kill_after);
 extern void lease_extend(Lease *lease, CliTime sent);
 extern bool lease_is_fresh(const Lease *lease, CliTime now);
 
 /* "NAME=value", up to a NULL. */
 typedef char *LeaseVariables[8];
 
-extern char *lease_tokens(const char *outer, const char *name, const char *token);
+extern char *lease_tokens(const char *outer, const char *name, const char *token, char **old);
 extern char *lease_pgoptions(const char *options, const char *tokens);
 extern void lease_environment(LeaseVariables own, const char *name, const char *token, const char *owner,
 							  CliTime expires_in, bool with_options);

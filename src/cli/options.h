@@ -66,7 +66,6 @@ typedef struct Options
 	/* the command to run */
 	const char *shell;
 	CliTime		kill_after;
-	CliTime		outage;
 	int			signal;
 	OptionsOnLost on_lost;
 	bool		no_tokens;

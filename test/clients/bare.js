@@ -727,21 +727,12 @@ const tests = {
     release.fail('57P01');
     await released;
     const again = session.acquire('x', { task: 't' });
-    const found = await next('lease', ['x']);
-    const other = session.acquire('x', { task: 't' }).catch((error) => error.name);
-    await none(); // the undo might end what that is granted
-    found.answer(5);
-    const undo = await next('release_each', ['x']);
-    assert.deepStrictEqual(undo.values[1], ['5']);
-    undo.answer('t');
     const asking = await next('acquire_each', ['x']);
-    assert.strictEqual(asking.values[5], 'deny');
-    asking.answer(6);
-    await again;
-    (await next('acquire_each', ['x'])).answer('NULL');
-    assert.strictEqual(await other, 'LeaseRefused');
+    assert.strictEqual(asking.values[5], 'count'); // the release may come late
+    asking.answer(5);
     const over = (await again).release();
     (await next('release_each', ['x'])).answer('t');
+    (await next('release_each', ['x'])).answer('f'); // it has come by now, or never will
     await over;
     const last = session.acquire('x', { task: 't' });
     const deny = await next('acquire_each', ['x']);
@@ -794,6 +785,7 @@ const tests = {
     (await next('acquire_each', ['x'])).answer('NULL');
     (await next('lease', ['x'])).answer(7);
     (await next('release_each', ['x'])).answer('t');
+    (await next('lease', ['x'])).answer('NULL'); // it had been entered once
     await none();
     assert.strictEqual(session._doubts.size + session._claims.size, 0);
   },
@@ -817,6 +809,7 @@ const tests = {
     const release = await next('release_each', ['x']);
     assert.deepStrictEqual(release.values[1], ['7']);
     release.answer('t');
+    (await next('lease', ['x'])).answer('NULL');
     await none();
     assert.strictEqual(session._doubts.size + session._claims.size, 0);
   },

@@ -129,6 +129,7 @@ type want struct {
 	placed   bool // may it have a place?
 	expected bool // turns are
 	inDoubt  bool // it may have been granted what it has not heard of
+	counts   bool // a release that was not heard may come late, and end what is entered
 }
 
 // A turn that has come; without a token it never will.
@@ -246,7 +247,8 @@ func (s *Session) doubt(key string, until time.Time) {
 func (s *Session) inherit(w *want) {
 	if len(s.doubts) > 0 && w.isAlone() {
 		for _, k := range w.stakes {
-			w.inDoubt = w.inDoubt || time.Now().Before(s.doubts[k.key])
+			w.counts = w.counts || time.Now().Before(s.doubts[k.key])
+			w.inDoubt = w.inDoubt || w.counts
 			delete(s.doubts, k.key)
 		}
 	}
@@ -305,7 +307,9 @@ func (w *want) isAlone() bool {
 func (s *Session) request(w *want, last, inDoubt bool) *request {
 	reentry, keep := w.reentry, time.Duration(0)
 	s.mu.Lock()
-	if w.returns = (inDoubt || w.placed) && w.isAlone(); w.returns {
+	if w.returns = (inDoubt || w.placed) && w.isAlone(); w.returns && w.counts {
+		reentry = "count"
+	} else if w.returns {
 		reentry = "return" // what it has been granted, or will be when its turn has come, is to count once
 	}
 	if !last {
@@ -513,6 +517,7 @@ func (s *Session) grant(w *want, tokens []string, sent time.Time, onLost func(*L
 	l.Token = l.Tokens[w.names[0]]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	l.counts = w.counts
 	if w.returns {
 		w.stakes[0].told = tokens[0]
 	}
@@ -545,7 +550,7 @@ func (s *Session) undo(w *want) {
 			if err == nil && holder != nil {
 				err = s.lines.ask(time.Until(until), releaseKind, name, fmt.Sprint(holder.Token)).err
 			}
-			if err == nil {
+			if err == nil && (holder == nil || !w.counts) {
 				break
 			}
 			time.Sleep(giveBackWithin / 30)

@@ -784,8 +784,12 @@ func TestUnheard(t *testing.T) {
 		}
 	}
 	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
-	asked("return") <- "{7}"
-	s.release((<-c[0]).lease)
+	asked("count") <- "{7}"
+	lease = (<-c[0]).lease
+	go func() { released <- lease.Release() }()
+	s.next("release_each", "a").answer <- "{t}"
+	s.next("release_each", "a").answer <- "{f}" // the first one has come by now, or never will
+	expect(t, <-released, nil)
 
 	// Two requests, of which one is in doubt.
 	ctx, giveUp := context.WithCancel(task)
@@ -803,6 +807,7 @@ func TestUnheard(t *testing.T) {
 	s.next("acquire_each", "a").answer <- stateError("XX000")
 	s.next("lease", "a").answer <- `{1} [{"token":8}]`
 	s.next("release_each", "a").answer <- "{t}"
+	s.next("lease", "a").answer <- "{1} [null]" // it had been entered once
 	c = acquire(s, session, task, []string{"a"}, dlock.TTL(time.Hour))
 	asked("deny") <- "{9}"
 	s.release((<-c[0]).lease)

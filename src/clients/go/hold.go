@@ -253,6 +253,7 @@ type Lease struct {
 	Token  int64            // the fencing token, of the first lock if there are several
 	Tokens map[string]int64 // by the names of locks
 	stakes []*stake
+	counts bool // a release that is late may end one of its entries
 	once   sync.Once
 }
 
@@ -305,9 +306,9 @@ func (l *Lease) Release() error {
 }
 
 // Returns whether something was lost.  A request that was not answered may have released it; if the task has entered
-// the lock twice, another one would end the other lease.
+// the lock twice, another one would end the other lease.  What counts is released until it is not held.
 func (l *Lease) giveBack() (lost bool) {
-	left, doubt, unknown := l.rows, map[string]bool{}, [][]any{}
+	left, doubt, unknown, gone := l.rows, map[string]bool{}, [][]any{}, false
 	for until := time.Now().Add(giveBackWithin); len(left) > 0 && time.Now().Before(until); {
 		asked := make([]*request, len(left))
 		for i, row := range left {
@@ -317,13 +318,14 @@ func (l *Lease) giveBack() (lost bool) {
 		for i, row := range left {
 			name, _ := row[0].(string)
 			switch a := <-asked[i].done; {
-			case a.err == nil && a.value == "t":
-			case a.err == nil && !doubt[name]:
-				lost = true
-			case a.err == nil || (doubt[name] || a.doubt) && l.another(name):
+			case a.value == "t" && (!l.counts || l.another(name)):
+			case a.err == nil && a.value != "t":
+				lost = lost || !doubt[name]
+				gone = true
+			case (doubt[name] || a.doubt) && l.another(name):
 				unknown = append(unknown, row)
 			default:
-				doubt[name] = doubt[name] || a.doubt
+				doubt[name] = doubt[name] || a.doubt || a.err == nil
 				again = append(again, row)
 			}
 		}
@@ -335,7 +337,7 @@ func (l *Lease) giveBack() (lost bool) {
 	for _, row := range unknown {
 		l.s.doubt(stakeKey(l.Owner, row[0].(string)), time.Now().Add(l.ttl)) // a renewal may not have been heard of, too
 	}
-	return lost || len(unknown) > 0 && l.Remaining() == 0
+	return lost || (gone || len(unknown) > 0) && l.Remaining() == 0
 }
 
 // Has its owner another lease there?

@@ -81,7 +81,7 @@ sub test_source
 	}
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(turns again overdue), (qw(undo late java)) x $nightly;
+		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(turns again overdue), (qw(undo late)) x $nightly;
 	}
 	run_scenarios("java, $source", 'last', $server, $proxy, @program);
 	$proxy->stop;

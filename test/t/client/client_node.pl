@@ -29,7 +29,7 @@ run_all_scenarios('node', $node, $proxy, @agent);
 run_pooler_scenarios('node', $node, $proxy, @agent);
 {
 	local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-	run_scenarios('node', $_, $node, $proxy, @agent) foreach qw(turns again), (qw(undo overdue)) x (($ENV{DLOCK_RING} // '') eq 'nightly');
+	run_scenarios('node', $_, $node, $proxy, @agent) foreach qw(turns again), (qw(undo late overdue)) x (($ENV{DLOCK_RING} // '') eq 'nightly');
 }
 unlike(slurp_file($node->logfile), qr{prepared statement}, 'behind a pooler no statement is prepared, for it may have none');
 test_types() if $npm;

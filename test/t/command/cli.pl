@@ -257,7 +257,7 @@ foreach my $bytes ("\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "
 	ok(utf8::decode(my $copy = $run->{err}), sprintf('bytes %vx: told in UTF-8', $bytes));
 	like($run->{err}, qr/\\ufffd/, sprintf('bytes %vx: replaced', $bytes));
 }
-cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long owner');
+cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], { code => 64, err => qr/owner.*too long/ }, 'long owner');
 
 # Who can only read is not asked for ever.
 {

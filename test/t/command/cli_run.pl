@@ -208,6 +208,15 @@ beside(
 			cli_is([qw(run -s c), cli_program(), qw(run -n -s c true)], {}, 'shared');
 			cli_is([qw(run --permits 2 d), cli_program(), qw(run -n --permits 2 d), cli_program(), qw(run -n --permits 2 d true)], { code => 75, err => qr/not acquired/ }, 'permits');
 			cli_is([qw(run --path t/a), cli_program(), qw(run -n --path t/b true)], {}, 'paths');
+
+			# In each other, a wait that would never end is refused; one for the lock of another database is none.
+			foreach my $outer ([], ['-s'])
+			{
+				cli_is([ 'run', @$outer, 'self', cli_program(), qw(run between), cli_program(), qw(run -E 9 self echo) ],
+					{ code => 9, err => qr/a run around this one holds "self"/ }, "within itself: @$outer");
+			}
+			cli_is([ qw(run -s self), cli_program(), qw(run -s self echo in) ], { out => "in\n" }, 'within itself: shared');
+			cli_is([ { env => { DLOCK_TOKENS => 'self=1' } }, qw(run self echo in) ], { out => "in\n" }, 'a token that is not held');
 		}
 	}),
 	part('the environment', sub {

@@ -212,6 +212,7 @@ class Lease extends Hold {
     this._pairs = pairs;
     this._task = want.task;
     this._claims = want.claims;
+    this._counts = want.counts; // it is released until it is not held
     this._claims.forEach((claim) => { claim.held += 1; });
     session._use(this._claims, 1);
     this._ending = null;
@@ -234,10 +235,13 @@ class Lease extends Hold {
     return this.present(client);
   }
 
-  // 't', 'f', or null if the server does not say.
+  // 't', 'f', '' if an earlier request has released it or it was lost, or null if the server does not say.
   _giveBack(pair, i) {
     const until = now() + GIVE_BACK_WITHIN_MS;
-    return this._session.lines.ask(RELEASE, pair, until).then(({ value }) => value, (error) => this._giveBackAgain(pair, i, until, error));
+    return this._session.lines.ask(RELEASE, pair, until).then(
+      ({ value }) => (value === 't' && this._counts ? this._giveBackAgain(pair, i, until, { inDoubt: true }) : value),
+      (error) => this._giveBackAgain(pair, i, until, error),
+    );
   }
 
   // A request that was not answered may have released it; if the task has entered the lock twice,
@@ -250,7 +254,10 @@ class Lease extends Hold {
       }
       try {
         const { value } = await this._session.lines.ask(RELEASE, pair, until);
-        return inDoubt && value !== 't' ? null : value;
+        if (value !== 't' || !this._counts) {
+          return inDoubt && value !== 't' ? '' : value;
+        }
+        inDoubt = true;
       } catch (error) {
         inDoubt = inDoubt || error.inDoubt;
       }
@@ -267,7 +274,7 @@ class Lease extends Hold {
   }
 
   _released(answers, tooLate) {
-    if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
+    if (!tooLate && !this._error && (answers.includes('f') || (answers.some((answer) => !answer) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
     this._pairs.forEach(([name, token], i) => { // the task may have entered it once more than it has heard of

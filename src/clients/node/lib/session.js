@@ -92,6 +92,7 @@ class Want {
     this.placed = false;
     this.inDoubt = false;
     this.returns = false; // it has asked for what its task may hold
+    this.counts = false; // a release that was not heard may come late, and end what is entered
     this.got = null; // a turn
     this.go = null; // what ends its wait
     this.delay = 0;
@@ -314,7 +315,6 @@ class Session {
       }
       want.claims.forEach((claim) => { claim.wanted += 1; });
       this._inherit(want);
-      want.inDoubt = want.inDoubt && !await this._holdUp(want, this._undo(want));
     }
     try {
       if (first === null && want.gone) {
@@ -415,7 +415,8 @@ class Session {
       this.waits.expect(want);
     }
     want.inDoubt = false;
-    return want.ask(last ? '0' : Waits.KEEP, want.returns ? 'return' : want.reentry);
+    const again = want.counts ? 'count' : 'return';
+    return want.ask(last ? '0' : Waits.KEEP, want.returns ? again : want.reentry);
   }
 
   // The lease, if it has been granted, and heard of in time.
@@ -450,11 +451,13 @@ class Session {
     const until = now() + DOUBT_WITHIN_MS;
     while (now() < until) {
       try {
-        await Promise.all(want.names.map(async (name) => {
+        const more = await Promise.all(want.names.map(async (name) => {
           const { value } = await this.lines.ask(FIND, [name, want.owner], until);
-          await (value === 'NULL' || this.lines.ask(RELEASE, [name, value], until));
+          return value !== 'NULL' && await this.lines.ask(RELEASE, [name, value], until) && want.counts;
         }));
-        return true;
+        if (!more.includes(true)) {
+          return true;
+        }
       } catch {
         await nap(100);
       }
@@ -463,8 +466,7 @@ class Session {
     return false;
   }
 
-  // What could not be undone or released, a later request of the task undoes first: a release that is under
-  // way still must not end what it gets.
+  // What could not be undone or released, a later request of the task asks for, or undoes.
   _doubt(claims, until) {
     this._doubts.forEach((end, key) => end > now() || this._doubts.delete(key));
     claims.forEach(({ key }) => this._doubts.set(key, until));
@@ -472,7 +474,8 @@ class Session {
 
   _inherit(want) {
     for (const { key } of this._doubts.size > 0 && this._isAlone(want) ? want.claims : []) {
-      want.inDoubt = want.inDoubt || this._doubts.get(key) > now();
+      want.counts = want.counts || this._doubts.get(key) > now();
+      want.inDoubt = want.inDoubt || want.counts;
       this._doubts.delete(key);
     }
   }
