@@ -129,21 +129,13 @@ gets('e', 'a rollback gives the task back');
 
 # An empty queue costs no processor time but for a scan each second.
 {
-	my $ticks = sub {
-		my $sum = 0;
-		foreach my $session (@sleepers)
-		{
-			my (@field) = split ' ', slurp_file('/proc/' . $session->pid . '/stat') =~ s/^.*\) //sr;
-			$sum += $field[11] + $field[12];
-		}
-		return $sum;
-	};
+	my @pids = map { $_->pid } @sleepers;
 	$_->ask_waiting($boss, capture()) foreach @sleepers;
-	my $before = $ticks->();
+	my $before = processor_ticks(@pids);
 	my $began = mono_now();
 	$boss->query_safe('SELECT pg_sleep(4)');
 	my $seconds = mono_now() - $began;
-	my $used = $ticks->() - $before;
+	my $used = processor_ticks(@pids) - $before;
 	note sprintf '%d hundredths of a second in %.1f s', $used, $seconds;
 	cmp_ok($used / $seconds, '<', 6, 'three captures that wait take hardly any of a processor');
 	nobody_answers('they all wait', @sleepers);
