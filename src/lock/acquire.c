@@ -376,6 +376,18 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 	return lack;
 }
 
+/* Has another call been granted a lease? */
+static bool
+is_of_other_call(const DLockAcquireRequest *request, DLockToken token)
+{
+	for (int i = 0; i < request->nearlier; i++)
+	{
+		if (request->earlier[i] == token)
+			return false;
+	}
+	return true;
+}
+
 /* Enter a lease again, with another payload if that is asked for; all that it takes is at hand. */
 static void
 enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
@@ -385,7 +397,7 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 
 	own->holds += counts && own->holds < PG_UINT32_MAX;
-	own->called = true;
+	own->called |= is_of_other_call(acquire->request, own->token);
 	dlock_step_renew(&acquire->step, own, &item->renewal.term,
 					 !item->other_payload && (item->renewal.must_log || counts));
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);

@@ -511,6 +511,8 @@ dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *na
 		CHECK_FOR_INTERRUPTS();
 		waiting.request.names = &names[i];
 		waiting.request.owner = owners[i];
+		waiting.request.earlier = tokens;
+		waiting.request.nearlier = i;
 		tokens[i] = DLOCK_TOKEN_NONE;
 		if (ask_to_acquire(&waiting, &db, false) == DLOCK_ANSWER_GRANTED)
 		{

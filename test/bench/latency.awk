@@ -86,6 +86,7 @@ function print_latencies(    i, name, text) {
 		text = group[name] ": " label[name]
 		print_latency(name, text)
 		print_latency(name ".dlock", text ", dlock waits")
+		print_latency(name ".take", text ", dlock_take waits")
 		print_latency(name ".notify", text ", release with NOTIFY, acquire")
 		print_latency(name ".notify2", text ", release, NOTIFY, acquire")
 		print_latency(name ".polling", text ", acquire every 10 ms")

@@ -26,6 +26,7 @@ BEGIN {
 	what_columns["million"] = "live leases"
 	what_columns["clients"] = "tasks"
 	way["dlock"] = "dlock waits"
+	way["take"] = "dlock_take waits"
 	way["notify"] = "release with NOTIFY, acquire"
 	way["table"] = "lease table with NOTIFY"
 	way["advisory"] = "advisory lock"

@@ -19,7 +19,7 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 
 our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
-  crash_node kill_server_process wait_for_reinit child_pids wait_gone process_stat sleeps
+  crash_node kill_server_process wait_for_reinit child_pids wait_gone process_stat sleeps processor_ticks
   pause_worker resume_worker worker_pid stop_asleep
   sqlstate_is error_fields log_is_clean timed_query mono_now wait_until
   flush_wal
@@ -152,6 +152,20 @@ sub sleeps
 	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
 
 	return $count;
+}
+
+# What processes have used of the processors, in hundredths of a second.
+sub processor_ticks
+{
+	my $ticks = 0;
+
+	foreach my $pid (@_)
+	{
+		my @field = split ' ', slurp_file("/proc/$pid/stat") =~ s/^.*\) //sr;
+
+		$ticks += $field[11] + $field[12];
+	}
+	return $ticks;
 }
 
 # Process ids of the direct children of a process.

@@ -126,6 +126,24 @@ SELECT * FROM place;
 SELECT dlock_release_all('p'), dlock_release_all('q'), dlock_release_all('x');
 SELECT * FROM place;
 
+-- a grant whose answer was lost is found again
+SELECT dlock_acquire('place-1', 'x', '1 h') > 0 AS granted;
+SELECT dlock_acquire('place-1', 'p#1', '1 h', keep => '1 h');
+SELECT dlock_release('place-1', 'x');
+SELECT count(*) FROM dlock_take('p', '0', '1 h');
+SELECT count(*) FROM dlock_take('p', '0', '1 h');
+SELECT dlock_acquire('place-1', 'p#1', '1 h', reentry => 'return', keep => '1 h') = token AS found FROM dlock_lease('place-1');
+SELECT owner, holds FROM dlock_leases WHERE name = 'place-1';
+SELECT dlock_release('place-1', 'p#1');
+
+-- a name twice in a call: the first owner has it, the second one a place
+SELECT token > 0 AS granted FROM unnest(dlock_acquire_each('{place-1,place-1}', '{a,b}', '1 h', keep => '1 h')) token;
+SELECT owner FROM dlock_leases WHERE name = 'place-1';
+SELECT * FROM place;
+SELECT dlock_release('place-1', 'a');
+SELECT owner, token > 0 AS granted FROM dlock_take('b', '0', '0');
+SELECT dlock_release('place-1', 'b');
+
 -- an entry that fails takes the places of the call with it, and none that was there
 SELECT dlock_acquire('place-1', 'a', '1 h') > 0 AND dlock_acquire('place-2', 'a', '1 h', permits => 1) > 0 AS granted;
 SELECT dlock_acquire('place-1', 'b', '1 h', keep => '1 h');

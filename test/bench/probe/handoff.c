@@ -8,6 +8,7 @@
  *	  change places.  What differs is how the other gets to know:
  *
  *	  dlock		it waits in dlock_acquire
+ *	  take		it has a place, and waits in dlock_take
  *	  notify	it listens, is notified, and tries dlock_acquire; the
  *				notification is sent by the very statement that releases, so
  *				that it costs no round trip of its own
@@ -64,6 +65,8 @@ open_party(Party *party, const char *owner)
 	session_open(&party->session);
 	session_prepare(&party->session, "try", "SELECT dlock_acquire('handoff', $1::text)");
 	session_prepare(&party->session, "wait", "SELECT dlock_acquire('handoff', $1::text, wait => NULL)");
+	session_prepare(&party->session, "place", "SELECT dlock_acquire('handoff', $1::text, keep => '1 min')");
+	session_prepare(&party->session, "take", "SELECT token FROM dlock_take($1::text, NULL, '1 min')");
 	session_prepare(&party->session, "release", "SELECT dlock_release('handoff', $1::text)");
 	session_prepare(&party->session, "release_notify",
 					"SELECT dlock_release('handoff', $1::text), pg_notify('handoff', '')");
@@ -113,14 +116,29 @@ change_places(Party *holder, Party *next)
 	session_call(&next->session, "try", 1, next->owner);
 }
 
+/* The next one waits in the statement "wait". */
 static Time
-by_waiting(Handoff *handoff, Party *holder, Party *next)
+by_statement(Handoff *handoff, Party *holder, Party *next, const char *wait)
 {
-	session_send(&next->session, "wait", 1, next->owner);
+	session_send(&next->session, wait, 1, next->owner);
 	let_wait(handoff, "waiters");
 	session_send(&holder->session, "release", 1, holder->owner);
 	answers(next, holder);
 	return next->session.answered_at - holder->session.sent_at;
+}
+
+static Time
+by_waiting(Handoff *handoff, Party *holder, Party *next)
+{
+	return by_statement(handoff, holder, next, "wait");
+}
+
+static Time
+by_taking(Handoff *handoff, Party *holder, Party *next)
+{
+	session_call(&next->session, "place", 1, next->owner);
+	want(&next->session, false);
+	return by_statement(handoff, holder, next, "take");
 }
 
 /* The same with an advisory lock, while the holder has the other lock, too. */
@@ -235,6 +253,7 @@ static const struct Way
 	Time		(*hand_over) (Handoff *handoff, Party *holder, Party *next);
 }			ways[] = {
 	{"dlock", 10, by_waiting},
+	{"take", 10, by_taking},
 	{"notify", 10, by_notify},
 	{"notify2", 10, by_notify_of_its_own},
 	{"polling", 3, by_polling},
@@ -253,7 +272,7 @@ handoff(const Options *options)
 
 	session_open(&handoff.observer);
 	session_prepare(&handoff.observer, "waiters",
-					"SELECT count(*) FROM dlock_waiters WHERE name = 'handoff'");
+					"SELECT count(pid) FROM dlock_waiters WHERE name = 'handoff'");
 	session_prepare(&handoff.observer, "advisory_waiters",
 					"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
 	open_party(holder, "2000000000");

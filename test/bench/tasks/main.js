@@ -26,7 +26,7 @@ const lead = 500; // ms
 const now = () => Number(process.hrtime.bigint()) / 1000; // µs
 
 const load = (peer) => require({
-  none: './statements', table: './statements', dlock: './statements', graphile: './graphile', loop: './graphile', pgboss: './pgboss'
+  none: './statements', table: './statements', prototype: './statements', dlock: './statements', graphile: './graphile', loop: './graphile', pgboss: './pgboss'
 }[peer])[peer];
 
 async function runClient(queue, { size, seconds }, start, counts) {

@@ -1,6 +1,7 @@
 'use strict';
-// Queues that are statements: dlock, a table that is read with SKIP LOCKED, and none.
+// Queues that are statements: dlock, a few functions, a table that is read with SKIP LOCKED, and none.
 
+const fs = require('fs');
 const { Pool } = require('pg');
 
 const payload = JSON.stringify({ to: 'ann@example.com' });
@@ -10,6 +11,13 @@ async function makeRun(connections) {
   const pool = new Pool({ max: connections });
   const run = async (name, text, ...values) => (await pool.query({ name, text, values })).rows;
   return { pool, run };
+}
+
+// Keys that no other process or thread makes.
+function makeKeys() {
+  const prefix = `${process.hrtime.bigint()}-`;
+  let count = 0;
+  return () => prefix + count++;
 }
 
 const version = () => `pg ${require('pg/package.json').version}`;
@@ -66,13 +74,39 @@ const table = {
   }
 };
 
+// What a program would write for itself: prototype.sql.
+const prototype = {
+  version,
+  async open(connections, install) {
+    const { pool, run } = await makeRun(connections);
+    const key = makeKeys();
+    if (install) {
+      await pool.query(fs.readFileSync(`${__dirname}/prototype.sql`, 'utf8'));
+    }
+    return {
+      reset: () => pool.query('TRUNCATE prototype.task'),
+      vacuum: () => pool.query('VACUUM ANALYZE prototype.task'),
+      left: async () => Number((await run('left', 'SELECT count(*) FROM prototype.task WHERE finished_at IS NULL'))[0].count),
+      put: (n) => (n === 1
+        ? run('put', "SELECT prototype.put('job', $1, $2)", key(), payload)
+        : run('puts', "SELECT count(prototype.put('job', k, $2)) FROM unnest($1::text[]) k",
+          Array.from({ length: n }, key), payload)),
+      capture: (n) => run('capture',
+        "SELECT key AS id, token, payload FROM prototype.capture('job', $1, ttl => '10 min')", n),
+      finish: (tasks) => (tasks.length === 1
+        ? run('finish', "SELECT prototype.finish('job', $1, $2)", tasks[0].id, tasks[0].token)
+        : run('finishes', "SELECT count(prototype.finish('job', k, t)) FROM unnest($1::text[], $2::bigint[]) AS u (k, t)",
+          tasks.map((task) => task.id), tasks.map((task) => task.token))),
+      close: () => pool.end()
+    };
+  }
+};
+
 const dlock = {
   version,
   async open(connections) {
     const { pool, run } = await makeRun(connections);
-    const prefix = `${process.hrtime.bigint()}-`;
-    let count = 0;
-    const key = () => prefix + count++;
+    const key = makeKeys();
     return {
       async reset() {
         if ((await pool.query("SELECT FROM dlock_task_state WHERE queue = 'job'")).rowCount > 0) {
@@ -98,4 +132,4 @@ const dlock = {
   }
 };
 
-module.exports = { none, table, dlock };
+module.exports = { none, table, prototype, dlock };

@@ -93,6 +93,23 @@ is( $node->safe_psql(
 	'4|4',
 	'deadlines stay the same');
 
+# Places are gone, as waiting is: who asks again is behind those that have asked since.
+{
+	my $ask = sub { $node->safe_psql($db, "SELECT dlock_acquire('plain', '$_', '1 h', keep => '1 d')") foreach @_ };
+	my $queue = "SELECT string_agg(owner, ' ' ORDER BY position) FROM dlock_waiters";
+
+	$ask->(qw(first second));
+	is($node->safe_psql($db, $queue), 'first second', 'two places');
+	foreach my $how ('kill -9', 'clean')
+	{
+		$stops{$how}->(1);
+		is($node->safe_psql($db, $queue), '', "$how: no place is left");
+		$ask->(qw(second first));
+		is($node->safe_psql($db, $queue), 'second first', "$how: in the order in which they ask again");
+	}
+	$node->safe_psql($db, "SELECT dlock_release_all('first'), dlock_release_all('second')");
+}
+
 # A renewal ends where it was promised, or later, after each of many crashes;
 # a lease that nobody renews ends all the same.
 {

@@ -135,6 +135,34 @@ foreach my $what (sort keys %grant)
 
 }
 
+# A lease that its own call has entered again, too.
+foreach my $reentry (qw(return count))
+{
+	cut_off('cancelled', "SELECT dlock_acquire_each('{twice,twice,twice}', '{me,me,me}', '10 min', reentry => '$reentry')", "each, $reentry: cancelled");
+	is_free("each, $reentry", 'twice');
+}
+
+# Turns of places: the grants are undone, with their places, and those behind go on.  The
+# client's other places stay where they are.
+foreach my $way (sort keys %cut)
+{
+	my $queue = "SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name, position) FROM dlock_waiters";
+
+	$holder->query_safe("SELECT dlock_acquire_all('{t1,t2,t3}', 'holder', '1 h')");
+	is($monitor->query_safe("SELECT count(t) FROM unnest(dlock_acquire_each('{t1,t2,t3,t3}', '{me#1,me#2,me#3,other}', '10 min', keep => '20 min')) t"), 0, "turns: places");
+	$next->ask_waiting($monitor, "SELECT dlock_acquire('t1', 'next', '1 h', NULL)");
+	$holder->query_safe("SELECT dlock_release('t1', 'holder'), dlock_release('t2', 'holder')");
+	cut_off($way, "SELECT * FROM dlock_take('me', '0', '40 min')", "turns: $way");
+	like($next->answer, qr/^\d+$/, "turns, $way: the waiter behind one of them gets the lock");
+	is($monitor->query_safe("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name) FROM dlock_leases"), 't1 next, t3 holder', "turns, $way: no grant is left");
+	is($monitor->query_safe($queue), 't3 me#3, t3 other', "turns, $way: nor a place of one, and the other is in front");
+	$holder->query_safe("SELECT dlock_release('t3', 'holder')");
+	advance(30 * 60, $monitor);
+	is($caller->query_safe("SELECT name, owner, token > 0 FROM dlock_take('me', '0', '0')"), 't3|me#3|t', "turns, $way: it is kept, and has its turn");
+	$monitor->query_safe("SELECT dlock_release_all(o) FROM unnest('{me,other,next}'::text[]) o");
+	is_free("turns, $way", qw(t1 t2 t3));
+}
+
 # What another call was told meanwhile stays: a client that lost its connection asks again.
 foreach my $case ([ 'return', 1 ], [ 'count', 1 ])
 {

@@ -52,7 +52,7 @@ my $has_node = system('node --version >/dev/null 2>&1') == 0;
 foreach my $group (qw(peers tasks))
 {
 	mkdir "$place/$group" or die "$place/$group: $!";
-	copy($_, "$place/$group/") or die "$_: $!" foreach glob("$bench/$group/*.js"), "$bench/$group/package.json";
+	copy($_, "$place/$group/") or die "$_: $!" foreach glob("$bench/$group/*.*");
 	next if !$has_node || !$ENV{DLOCK_CLIENTS};
 	system("cd '$place/$group' && HOME='$place' npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent --cache '$place/npm' >&2");
 }
@@ -105,7 +105,7 @@ SKIP:
 
 # ---- job queues in the same server ----
 
-foreach my $peer (qw(none table dlock graphile loop pgboss))
+foreach my $peer (qw(none table prototype dlock graphile loop pgboss))
 {
   SKIP:
 	{

@@ -66,6 +66,13 @@ my $tokens = $ctl->query_safe("SELECT array_agg(token ORDER BY name) FROM dlock_
 costs("dlock_renew_each('{a, b, c, d}', '$tokens', '2 h')", { entries => 4, flushes => 1, leases => 4, records => 4 }, 'their renewal');
 costs("dlock_release_each('{a, b, c, d}', '$tokens')", { entries => 8, leases => 4, records => 4 }, 'their release');
 
+# And the turns of places.
+$ctl->query_safe("SELECT dlock_acquire_all('{a, b, c}', 'holder', '1 h')");
+$ctl->query_safe("SELECT dlock_acquire_each('{a, b, c}', '{me#1, me#2, me#3}', '1 h', keep => '1 h')");
+$ctl->query_safe("SELECT dlock_release_all('holder')");
+costs("count(token) FROM dlock_take('me', '0', '0')", { entries => 6, flushes => 1, records => 3, requests => 14 }, 'three places');
+is($ctl->query_safe("SELECT dlock_release_all('me')"), 3, 'are granted');
+
 # Without the wait for the disk.
 $worker->query_safe('SET synchronous_commit = off');
 costs("dlock_acquire('lock', 'me', '1 h')", { records => 1 }, 'not flushed');

@@ -126,6 +126,24 @@ $admin->query_safe('SELECT pg_cancel_backend(' . $waits->pid . ')');
 like($waits->answer, qr/^ERROR 57014/, 'it is cancelled');
 $full->('after a cancelled wait');
 
+# So do places, which nobody waits for: until they are given up, or taken.
+$tenant->query_safe("SELECT dlock_release('t-' || i, 'alice') FROM generate_series(6, 7) i");
+is( $tenant->query_safe(
+		"SELECT count(*) FILTER (WHERE dlock_acquire('o-' || i, 'alice', '1 h', keep => '1 h') IS NULL) FROM generate_series(3, 4) i"),
+	2,
+	'two places beside eight leases');
+refused($tenant, "SELECT dlock_acquire('t-6', 'alice', '1 h')", 'places count');
+refused($tenant, "SELECT dlock_acquire('o-5', 'alice', '1 h', keep => '1 h')", 'no place at the limit');
+is($tenant->query_safe("SELECT dlock_acquire('o-3', 'alice', '1 h', keep => '1 h')"), '', 'to ask for one again takes none');
+is($tenant->query_safe("SELECT dlock_acquire('o-3', 'alice', '1 h')"), '', 'one is given up');
+isnt($tenant->query_safe("SELECT dlock_acquire('t-6', 'alice', '1 h')"), '', 'which makes room for one');
+refused($tenant, "SELECT dlock_acquire('t-7', 'alice', '1 h')", 'and for no other');
+$other->query_safe("SELECT dlock_release('o-4', 'carol')");
+is($tenant->query_safe("SELECT count(token) FROM dlock_take('alice', '0', '0')"), 1, 'the turn of the other one, at the limit');
+refused($tenant, "SELECT dlock_acquire('t-7', 'alice', '1 h')", 'what it was granted counts');
+$tenant->query_safe("SELECT dlock_release('o-4', 'alice')");
+$full->('after places');
+
 # Conversions.
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
 $tenant->query_safe("SELECT dlock_acquire('c', 'alice', '1 h', mode => 'shared')");

@@ -1,6 +1,7 @@
 # Proves: a commit wakes one session that waits for its queue for each task that it makes
 # available, and nothing else does; a capture that waits finds what nobody has announced
-# by itself, and ends when its time is up, its queue goes or it is canceled.
+# by itself, and ends when its time is up, its queue goes or it is canceled; and it takes
+# next to no processor time.
 
 use strict;
 use warnings FATAL => 'all';
@@ -125,6 +126,22 @@ is($boss->query(capture()), 'e', 'captured, not committed');
 $worker->ask_waiting($monitor, capture());
 $boss->query('ROLLBACK');
 gets('e', 'a rollback gives the task back');
+
+# An empty queue costs no processor time but for a scan each second.
+{
+	my @pids = map { $_->pid } @sleepers;
+	$_->ask_waiting($boss, capture()) foreach @sleepers;
+	my $before = processor_ticks(@pids);
+	my $began = mono_now();
+	$boss->query_safe('SELECT pg_sleep(4)');
+	my $seconds = mono_now() - $began;
+	my $used = processor_ticks(@pids) - $before;
+	note sprintf '%d hundredths of a second in %.1f s', $used, $seconds;
+	cmp_ok($used / $seconds, '<', 6, 'three captures that wait take hardly any of a processor');
+	nobody_answers('they all wait', @sleepers);
+	$boss->query_safe('SELECT pg_cancel_backend(' . $_->pid . ')') foreach @sleepers;
+	is(join(' ', map { $_->answer } @sleepers), 'ERROR 57014 ERROR 57014 ERROR 57014', 'until they are canceled');
+}
 
 # The end of a wait.
 $worker->ask_waiting($monitor, capture());

@@ -16,6 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $n = $ENV{DLOCK_DATABASES} // 24;
+alarm 600 + 3 * $n;		# each is made, and connected to five times
 my $node = start_node('main', conf => <<'EOC');
 max_worker_processes = 1
 max_logical_replication_workers = 0
