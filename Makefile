@@ -37,7 +37,7 @@ DATA_built := $(script)
 
 MODULE_big = dlock
 # The rooms of the library; src/README has the map.
-rooms := base store space lock session fence worker pattern sql
+rooms := base store space lock session fence worker sql
 sources := $(call sources_of,src/*.c $(rooms:%=src/%/*.c))
 PG_CPPFLAGS = -I$(srcdir)/src
 
