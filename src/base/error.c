@@ -60,13 +60,13 @@ dlock_error_store_operation(const char *message, const char *relation)
 			 errhint("To end a lease, use dlock_force_release().")));
 }
 
-/* "message" is the whole sentence. */
+/* "what" is the subject, such as "lock name". */
 void
-dlock_error_null(const char *message)
+dlock_error_null(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg_internal("%s", _(message))));
+			 errmsg("%s must not be null", what)));
 }
 
 void

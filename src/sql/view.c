@@ -258,7 +258,7 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	begin_scan(&state);
 	if (PG_NARGS() > 0)
 	{
-		name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+		name = dlock_value_get_text(fcinfo, 0, "lock name");
 		state.name = &name;
 	}
 
@@ -328,7 +328,7 @@ dlock_sql_names_held(PG_FUNCTION_ARGS)
 	begin_scan(&state);
 	for (int i = 0; i < count; i++)
 	{
-		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), &dlock_name_lock);
+		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), "lock name");
 
 		CHECK_FOR_INTERRUPTS();
 		state.name = &name;
