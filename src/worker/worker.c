@@ -319,8 +319,6 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 	}
 	PG_CATCH();
 	{
-		if (ShutdownRequestPending)
-			PG_RE_THROW();
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		AbortCurrentTransaction();
@@ -428,23 +426,6 @@ purge_abandoned(void)
 
 /* ---- the process ---- */
 
-/*
- * SIGTERM: end, also in the middle of some work, which is interrupted as by a
- * query cancel.  The server's own handler (die) would log a FATAL error at each
- * shutdown.
- */
-static void
-handle_terminate(SIGNAL_ARGS)
-{
-	int			save_errno = errno;
-
-	ShutdownRequestPending = true;
-	QueryCancelPending = true;
-	InterruptPending = true;
-	SetLatch(MyLatch);
-	errno = save_errno;
-}
-
 static void
 at_exit(int code, Datum arg)
 {
@@ -542,13 +523,16 @@ work(void)
 	worker.context = AllocSetContextCreate(TopMemoryContext, "dlock worker",
 										   ALLOCSET_DEFAULT_SIZES);
 
-	while (!ShutdownRequestPending)
+	for (;;)
 	{
 		DLockTime	next;
 		DLockTime	now;
 
-		/* Others may wait until this process has served their interrupts. */
 		ResetLatch(MyLatch);
+		if (ShutdownRequestPending)
+			return;
+
+		/* Others may wait until this process has served their interrupts. */
 		CHECK_FOR_INTERRUPTS();
 		ProcessCatchupInterrupt();
 		if (ConfigReloadPending)
@@ -571,25 +555,20 @@ work(void)
 	}
 }
 
-/* The worker.  The postmaster starts another one if only this one ends. */
+/*
+ * The worker.  The postmaster starts another one if only this one ends.
+ *
+ * At a SIGTERM it ends once it is done with what it is at: a sweep and a batch at most, under
+ * which it waits for nothing.  The server's own handler (die) would log a FATAL error at each
+ * shutdown.
+ */
 void
 dlock_worker_main(Datum arg)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, handle_terminate);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
-	PG_TRY();
-	{
-		work();
-	}
-	PG_CATCH();
-	{
-		/* It may be inside a transaction, which ends with the process. */
-		if (!ShutdownRequestPending || geterrcode() != ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
-		FlushErrorState();
-	}
-	PG_END_TRY();
+	work();
 	proc_exit(1);
 }
 
