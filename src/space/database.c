@@ -46,7 +46,6 @@ typedef struct DLockRegistryShared
 	 * A backend that grants one with an earlier end lowers it.
 	 */
 	pg_atomic_uint64 wake_at;
-	pg_atomic_uint32 untidy;	/* a lease was ended that is erased later */
 
 	/* 1: some database may be abandoned. */
 	pg_atomic_uint32 abandoned;
@@ -84,7 +83,6 @@ dlock_database_startup(void)
 	{
 		registry->used = 0;
 		pg_atomic_init_u64(&registry->wake_at, (uint64) DLOCK_TIME_FOREVER);
-		pg_atomic_init_u32(&registry->untidy, 0);
 		pg_atomic_init_u32(&registry->abandoned, 0);
 		pg_atomic_init_u64(&registry->passes_asked, 0);
 		pg_atomic_init_u64(&registry->passes_ended, 0);
@@ -287,23 +285,6 @@ dlock_database_take_abandoned(void)
 		pg_atomic_exchange_u32(&registry->abandoned, 0) != 0;
 }
 
-/*
- * A lease is about to be ended, and may be erased later than at once: a pass that is asked
- * for meanwhile has to find it.
- */
-void
-dlock_database_note_untidy(void)
-{
-	pg_atomic_write_u32(&registry->untidy, 1);
-}
-
-/* For the worker: was there one since the last sweep began? */
-bool
-dlock_database_is_untidy(void)
-{
-	return pg_atomic_read_u32(&registry->untidy) != 0;
-}
-
 /* The earliest deadline that was noted since the last sweep began, or its horizon. */
 DLockTime
 dlock_database_asked(void)
@@ -318,7 +299,6 @@ dlock_database_asked(void)
 void
 dlock_database_begin_sweep(DLockTime horizon)
 {
-	(void) pg_atomic_exchange_u32(&registry->untidy, 0);
 	(void) pg_atomic_exchange_u64(&registry->wake_at, (uint64) horizon);
 }
 

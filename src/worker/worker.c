@@ -457,8 +457,6 @@ begin_pass(DLockWorker *worker, DLockTime now)
 static bool
 is_sweep_due(DLockWorker *worker, DLockTime now)
 {
-	if (worker->pass != 0 && !worker->pass_swept && dlock_database_is_untidy())
-		return nothing_due(worker, now);
 	if (now < worker->horizon && now < dlock_database_asked())
 		return false;
 	return now >= worker->earliest_sweep ||
@@ -470,7 +468,7 @@ static bool
 is_pass_done(DLockWorker *worker)
 {
 	return nothing_due(worker, worker->pass_began) &&
-		(worker->pass_swept || (dlock_database_asked() > worker->pass_began && !dlock_database_is_untidy()));
+		(worker->pass_swept || dlock_database_asked() > worker->pass_began);
 }
 
 static void
