@@ -11,7 +11,6 @@
  *	  - DROP DATABASE and DROP EXTENSION, so that requests stop waiting for the locks,
  *		and the leases are forgotten;
  *	  - commands that may move the pages of a store (src/README, "The worker");
- *	  - commands that would harm the extension's tables and sequence;
  *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
  * IDENTIFICATION
@@ -23,7 +22,6 @@
 
 #include "access/xact.h"
 #include "catalog/dependency.h"
-#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
@@ -47,7 +45,6 @@
 #include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
-#include "session/session.h"
 #include "session/signal.h"
 #include "space/database.h"
 #include "space/count.h"
@@ -128,52 +125,15 @@ static Oid	database_dropped = InvalidOid;
 /* The roles that it drops, in the memory of the transaction. */
 static List *roles_dropped = NIL;
 
-/*
- * The relation that a command would index, make a view (before 16), or give another access
- * method or persistence.
- */
-static const RangeVar *
-find_changed(const Node *command)
-{
-	ListCell   *cell;
-
-	/*
-	 * If only the access method refused it, CONCURRENTLY would leave an
-	 * invalid index
-	 */
-	if (IsA(command, IndexStmt) && !((const IndexStmt *) command)->primary)
-		return ((const IndexStmt *) command)->relation;
-	if (IsA(command, RuleStmt) && ((const RuleStmt *) command)->event == CMD_SELECT)
-		return ((const RuleStmt *) command)->relation;
-	if (!IsA(command, AlterTableStmt))
-		return NULL;
-	foreach(cell, ((const AlterTableStmt *) command)->cmds)
-	{
-		AlterTableType type = ((AlterTableCmd *) lfirst(cell))->subtype;
-
-		if (type == AT_SetAccessMethod || type == AT_SetUnLogged)
-			return ((const AlterTableStmt *) command)->relation;
-	}
-	return NULL;
-}
-
 static void
 utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 ProcessUtilityContext context, ParamListInfo params,
 			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *command = pstmt->utilityStmt;
-	const RangeVar *changed = find_changed(command);
 
 	/* A ROLLBACK may free the command. */
 	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
-
-	/* No lock: only the owner of the extension could rename it meanwhile. */
-	if (changed != NULL && dlock_session_is_internal(RangeVarGetRelid(changed, NoLock, true)))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot alter or index relation \"%s\"", changed->relname),
-				 errdetail("dlock needs it as the extension has made it.")));
 
 	next_utility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 

@@ -72,7 +72,8 @@ is_usable(Relation rel)
 	TupleDesc	desc = RelationGetDescr(rel);
 	List	   *indexes = RelationGetIndexList(rel);
 	bool		usable = list_length(indexes) == 1 && linitial_oid(indexes) == rel->rd_pkindex &&
-		rel->rd_rel->relam == HEAP_TABLE_AM_OID && desc->natts == COLUMNS;
+		rel->rd_rel->relam == HEAP_TABLE_AM_OID && desc->natts == COLUMNS &&
+		rel->rd_rel->relpersistence == RELPERSISTENCE_PERMANENT;
 
 	for (int i = 0; usable && i < COLUMNS; i++)
 		usable = TupleDescAttr(desc, i)->atttypid == types[i];
@@ -113,7 +114,7 @@ open_marks(LOCKMODE lockmode)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has been altered, so dlock cannot use it",
 						RelationGetRelationName(rel)),
-				 errdetail("It must be a heap with its own columns, and have no index but its primary key."),
+				 errdetail("It must be a logged heap with its own columns, and have no index but its primary key."),
 				 errhint("Undo the ALTER TABLE or CREATE INDEX.")));
 	return rel;
 }

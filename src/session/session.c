@@ -175,14 +175,6 @@ is_relation(DLockSessionRelation which, Oid relid)
 		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
 }
 
-/* Is this one of the relations of this database's extension? */
-bool
-dlock_session_is_internal(Oid relid)
-{
-	return is_relation(DLOCK_RELATION_STORE, relid) ||
-		is_relation(DLOCK_RELATION_SEQUENCE, relid) || is_relation(DLOCK_RELATION_MARKS, relid);
-}
-
 /*
  * Open one of the relations.  NULL if "wait" is false and another session has locked it,
  * or waits to lock it.  Throws 55000 if it is not there, or if the store has another

@@ -27,7 +27,6 @@ extern void dlock_session_check_grants(const char *function);
 extern void dlock_session_check_lease_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
 extern bool dlock_session_try_open(DLockDatabase *db);
-extern bool dlock_session_is_internal(Oid relid);
 extern Relation dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode);
 extern void dlock_session_attach(void);
 extern void dlock_session_purge(DLockDatabaseShared *shared);
