@@ -15,8 +15,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/acl.h"
-#include "utils/guc.h"
 
 #include "base/error.h"
 
@@ -47,17 +45,6 @@ dlock_error_space_full(void)
 			 errmsg("lease memory is full"),
 			 errdetail("The leases of all databases together have used up \"dlock.max_memory\"."),
 			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
-}
-
-/* "message" is a whole sentence with %s for the name of the relation. */
-void
-dlock_error_store_operation(const char *message, const char *relation)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg(message, relation),
-			 errdetail("It is the store of the leases, which only the functions of dlock change."),
-			 errhint("To end a lease, use dlock_force_release().")));
 }
 
 /* "what" is the subject, such as "lock name". */

@@ -107,7 +107,7 @@ is_fence_locked(const DLockBytes *resource, bool writing)
 static Relation
 open_marks(LOCKMODE lockmode)
 {
-	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_MARKS, lockmode);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_MARKS, lockmode, true);
 
 	if (!is_usable(rel))
 		ereport(ERROR,

@@ -292,7 +292,7 @@ fetch(DLockStep *step, DLockStepLack lack)
 			fetch_page(step);
 			break;
 		case DLOCK_LACKS_TOKENS:
-			dlock_token_fetch(&step->db->shared->tokens, step->db->sequence, step->tokens);
+			(void) dlock_token_reserve(&step->db->shared->tokens, step->db->sequence, step->tokens, DLOCK_TOKEN_NONE);
 			break;
 		case DLOCK_LACKS_ROOM:
 			fetch_room(step);

@@ -180,8 +180,8 @@ is_relation(DLockSessionRelation which, Oid relid)
  * or waits to lock it.  Throws 55000 if it is not there, or if the store has another
  * access method.
  */
-static Relation
-open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
+Relation
+dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 {
 	Relation	rel;
 	Oid			oid;
@@ -219,13 +219,6 @@ open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 				 errdetail("Its access method has been changed, and the leases in it are gone."),
 				 errhint("Drop and create the extension \"dlock\".")));
 	return rel;
-}
-
-/* Open one of the relations, waiting for the lock.  Throws 55000 likewise. */
-Relation
-dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode)
-{
-	return open_relation(which, lockmode, true);
 }
 
 static void
@@ -626,7 +619,7 @@ static bool
 open_leases(DLockDatabase *db, bool wait)
 {
 	dlock_session_check_preloaded();
-	db->rel = open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
+	db->rel = dlock_session_open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
 	if (db->rel == NULL)
 		return false;
 	if (!is_settled(db->rel))

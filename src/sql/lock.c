@@ -741,7 +741,7 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 				 errdetail("The number given is %lld, and tokens end at 2^53.", (long long) above),
 				 errhint("Pass the largest token that you know of.")));
 	dlock_session_open(&db);
-	below = dlock_token_move(&db.shared->tokens, db.sequence, above);
+	below = dlock_token_reserve(&db.shared->tokens, db.sequence, 0, above);
 	dlock_session_close(&db);
 
 	ereport(LOG,

@@ -182,7 +182,7 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 static void
 collect_from_pages(DLockViewState *state)
 {
-	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
 	DLockPageMeta meta;
 
 	/* A copied database has leases only once it has a meta page of its own. */

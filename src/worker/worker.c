@@ -121,7 +121,6 @@ typedef struct DLockWorker
 	binaryheap *due;			/* of leases, by due_at */
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
-	bool		purges;			/* look for abandoned databases */
 	bool		busy;			/* shows that it is at work */
 	uint64		pass;			/* what backends wait for; or zero */
 	DLockTime	pass_began;		/* it erases what was due then */
@@ -488,10 +487,8 @@ do_due(DLockWorker *worker)
 	DLockTime	next;
 
 	begin_pass(worker, now);
-	worker->purges |= dlock_database_take_abandoned();
-	if (worker->purges)
+	if (dlock_database_take_abandoned())
 		purge_abandoned();
-	worker->purges = false;
 
 	if (DLOCK_FAULT_IS_OFF("worker"))
 	{
@@ -511,7 +508,7 @@ do_due(DLockWorker *worker)
 static void
 work(void)
 {
-	DLockWorker worker = {.purges = true};
+	DLockWorker worker = {0};
 	uint32		wait_event;
 
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
@@ -521,6 +518,8 @@ work(void)
 	worker.context = AllocSetContextCreate(TopMemoryContext, "dlock worker",
 										   ALLOCSET_DEFAULT_SIZES);
 
+	/* A worker before this one may have failed to. */
+	purge_abandoned();
 	for (;;)
 	{
 		DLockTime	next;
