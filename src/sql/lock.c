@@ -291,8 +291,6 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
 	if (has_permits)
 		get_keep(fcinfo, argno + 5, request);
-	request->set_payload = has_permits && request->reentry == DLOCK_REENTRY_RETURN &&
-		request->payload.len > 0;
 
 	dlock_session_check_lease_writable(function);
 	return dlock_wait_acquire(request, wait);
