@@ -252,20 +252,6 @@ dlock_database_moved(Oid oid)
 
 /* ---- the worker ---- */
 
-/* Lower the time at which the worker looks; false if it is not later. */
-static bool
-lower_wake_at(DLockTime time)
-{
-	uint64		seen = pg_atomic_read_u64(&registry->wake_at);
-
-	while ((uint64) time < seen)
-	{
-		if (pg_atomic_compare_exchange_u64(&registry->wake_at, &seen, (uint64) time))
-			return true;
-	}
-	return false;
-}
-
 /*
  * A lease has this deadline: have it seen to no later than that.  May be called
  * under a partition lock.  Cannot fail.
@@ -273,8 +259,15 @@ lower_wake_at(DLockTime time)
 void
 dlock_database_note_deadline(DLockTime deadline)
 {
-	if (lower_wake_at(deadline))
+	uint64		seen = pg_atomic_read_u64(&registry->wake_at);
+
+	while ((uint64) deadline < seen)
+	{
+		if (!pg_atomic_compare_exchange_u64(&registry->wake_at, &seen, (uint64) deadline))
+			continue;
 		dlock_flush_wake_worker();
+		return;
+	}
 }
 
 /* May some database be abandoned, since this was last called? */
