@@ -37,13 +37,13 @@ DATA_built := $(script)
 
 MODULE_big = dlock
 # The rooms of the library; src/README has the map.
-rooms := base store space lock session fence worker pattern sql
+rooms := base store space lock session fence worker sql
 sources := $(call sources_of,src/*.c $(rooms:%=src/%/*.c))
 PG_CPPFLAGS = -I$(srcdir)/src
 
 # A library for tests, with the fault points of src/base/fault.h: make FAULTS=1.
 ifdef FAULTS
-PG_CPPFLAGS += -DDLOCK_FAULTS -include base/fault.h
+PG_CPPFLAGS += -DDLOCK_FAULTS -include $(srcdir)/test/modules/fault_points.h
 sources += test/modules/fault_points.c test/modules/fault_clock.c test/modules/fault_counts.c
 endif
 OBJS := $(patsubst %.c,%.o,$(sources))
@@ -93,7 +93,7 @@ $(script): $(script_parts)
 
 # Servers are rarely configured with --enable-depend.
 objects := $(OBJS) $(OBJS:.o=.bc)
-$(objects): $(call sources_of,src/*.h $(rooms:%=src/%/*.h)) $(CURDIR)/src/.built_for
+$(objects): $(call sources_of,src/*.h $(rooms:%=src/%/*.h) test/modules/*.h) $(CURDIR)/src/.built_for
 
 # Changes with the server and the options, so that objects compiled for others
 # are not linked.  By its full name, or make would take that of the sources.

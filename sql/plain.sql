@@ -310,7 +310,6 @@ BEGIN
         l.ttl := CASE WHEN now + r.ttl > l.expires_at THEN r.ttl ELSE l.ttl END;
         l.expires_at := greatest(l.expires_at, now + r.ttl);
         l.free_at := l.expires_at + l.lock_delay;
-        l.payload := CASE WHEN r.reentry = 'return' THEN coalesce(r.payload, l.payload) ELSE l.payload END;
         k.leases[own] := l;
         got := l.token;
         UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, l.free_at) WHERE x.name = r.name;

@@ -11,7 +11,6 @@
  *	  - DROP DATABASE and DROP EXTENSION, so that requests stop waiting for the locks,
  *		and the leases are forgotten;
  *	  - commands that may move the pages of a store (src/README, "The worker");
- *	  - commands that would harm the extension's tables and sequence;
  *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
  * IDENTIFICATION
@@ -23,9 +22,7 @@
 
 #include "access/xact.h"
 #include "catalog/dependency.h"
-#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
-#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -35,8 +32,6 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "tcop/utility.h"
-#include "utils/memutils.h"
-#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -44,10 +39,8 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/settings.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
-#include "session/session.h"
 #include "session/signal.h"
 #include "space/database.h"
 #include "space/count.h"
@@ -125,55 +118,15 @@ static Oid	extension_dropped = InvalidOid;
 /* The database that this transaction drops; InvalidOid if none. */
 static Oid	database_dropped = InvalidOid;
 
-/* The roles that it drops, in the memory of the transaction. */
-static List *roles_dropped = NIL;
-
-/*
- * The relation that a command would index, make a view (before 16), or give another access
- * method or persistence.
- */
-static const RangeVar *
-find_changed(const Node *command)
-{
-	ListCell   *cell;
-
-	/*
-	 * If only the access method refused it, CONCURRENTLY would leave an
-	 * invalid index
-	 */
-	if (IsA(command, IndexStmt) && !((const IndexStmt *) command)->primary)
-		return ((const IndexStmt *) command)->relation;
-	if (IsA(command, RuleStmt) && ((const RuleStmt *) command)->event == CMD_SELECT)
-		return ((const RuleStmt *) command)->relation;
-	if (!IsA(command, AlterTableStmt))
-		return NULL;
-	foreach(cell, ((const AlterTableStmt *) command)->cmds)
-	{
-		AlterTableType type = ((AlterTableCmd *) lfirst(cell))->subtype;
-
-		if (type == AT_SetAccessMethod || type == AT_SetUnLogged)
-			return ((const AlterTableStmt *) command)->relation;
-	}
-	return NULL;
-}
-
 static void
 utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 ProcessUtilityContext context, ParamListInfo params,
 			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *command = pstmt->utilityStmt;
-	const RangeVar *changed = find_changed(command);
 
 	/* A ROLLBACK may free the command. */
 	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
-
-	/* No lock: only the owner of the extension could rename it meanwhile. */
-	if (changed != NULL && dlock_session_is_internal(RangeVarGetRelid(changed, NoLock, true)))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot alter or index relation \"%s\"", changed->relname),
-				 errdetail("dlock needs it as the extension has made it.")));
 
 	next_utility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -193,13 +146,6 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		extension_dropped = objectId;
 	if (access == OAT_DROP && classId == DatabaseRelationId)
 		database_dropped = objectId;
-	if (access == OAT_DROP && classId == AuthIdRelationId)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-
-		roles_dropped = lappend_oid(roles_dropped, objectId);
-		MemoryContextSwitchTo(old);
-	}
 
 	/* SET TABLESPACE has the database locked. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
@@ -216,8 +162,6 @@ store_moved(void)
 static void
 end_transaction(bool committed)
 {
-	ListCell   *cell;
-
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
@@ -226,27 +170,13 @@ end_transaction(bool committed)
 	dlock_signal_end_transaction(committed);
 	if (OidIsValid(database_dropped) && committed)
 		dlock_database_abandoned(database_dropped, true);
-	if (committed)
-	{
-		/* Places go now; leases end at their deadlines. */
-		foreach(cell, roles_dropped)
-			dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
-	}
 	extension_dropped = database_dropped = InvalidOid;
-	roles_dropped = NIL;
 }
 
-/* A rollback to a savepoint can have undone the drop of the extension, or of a role. */
+/* A rollback to a savepoint can have undone the drop of the extension. */
 static void
 check_dropped(void)
 {
-	ListCell   *cell;
-
-	foreach(cell, roles_dropped)
-	{
-		if (SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(lfirst_oid(cell))))
-			roles_dropped = foreach_delete_current(roles_dropped, cell);
-	}
 	if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
 		extension_dropped = InvalidOid;
 }

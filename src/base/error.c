@@ -15,8 +15,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/acl.h"
-#include "utils/guc.h"
 
 #include "base/error.h"
 
@@ -49,24 +47,13 @@ dlock_error_space_full(void)
 			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
 }
 
-/* "message" is a whole sentence with %s for the name of the relation. */
+/* "what" is the subject, such as "lock name". */
 void
-dlock_error_store_operation(const char *message, const char *relation)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg(message, relation),
-			 errdetail("It is the store of the leases, which only the functions of dlock change."),
-			 errhint("To end a lease, use dlock_force_release().")));
-}
-
-/* "message" is the whole sentence. */
-void
-dlock_error_null(const char *message)
+dlock_error_null(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg_internal("%s", _(message))));
+			 errmsg("%s must not be null", what)));
 }
 
 void

@@ -23,10 +23,9 @@
 pg_noreturn extern void dlock_error_no_extension(void);
 pg_noreturn extern void dlock_error_standby(const char *function);
 pg_noreturn extern void dlock_error_space_full(void);
-pg_noreturn extern void dlock_error_store_operation(const char *message, const char *relation);
 
 /* the caller's arguments */
-pg_noreturn extern void dlock_error_null(const char *message);
+pg_noreturn extern void dlock_error_null(const char *what);
 pg_noreturn extern void dlock_error_token(DLockToken token);
 
 /* the state of the lock */

@@ -29,63 +29,30 @@
 /* Of the hashes; drawn at the start of the server. */
 static uint64 seed = 0;
 
-const DLockNameKind dlock_name_lock = {
-	DLOCK_NAME_MAX,
-	gettext_noop("lock name must not be null"),
-	gettext_noop("lock name must not be empty"),
-	gettext_noop("lock name is too long")
-};
+StaticAssertDecl(DLOCK_OWNER_MAX == DLOCK_NAME_MAX, "one limit for both");
 
-const DLockNameKind dlock_name_owner = {
-	DLOCK_OWNER_MAX,
-	NULL,
-	gettext_noop("lease owner must not be empty"),
-	gettext_noop("lease owner is too long")
-};
-
-const DLockNameKind dlock_name_path = {
-	DLOCK_NAME_MAX,
-	gettext_noop("path must not be null"),
-	gettext_noop("path must not be empty"),
-	gettext_noop("path is too long")
-};
-
-const DLockNameKind dlock_name_resource = {
-	DLOCK_NAME_MAX,
-	gettext_noop("resource must not be null"),
-	gettext_noop("resource must not be empty"),
-	gettext_noop("resource is too long")
-};
-
-const DLockNameKind dlock_name_payload = {
-	DLOCK_PAYLOAD_MAX,
-	NULL,
-	NULL,
-	gettext_noop("payload is too long")
-};
-
-/* Throw 22023 unless a text of this kind may have so many bytes. */
+/* Throw 22023 unless a name may have so many bytes; "what" it is, such as "lock name". */
 void
-dlock_name_check(const DLockNameKind *kind, int len)
+dlock_name_check(const char *what, int len)
 {
-	if (len == 0 && kind->empty != NULL)
+	if (len == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg_internal("%s", _(kind->empty))));
-	if (len > kind->limit)
+				 errmsg("%s must not be empty", what)));
+	if (len > DLOCK_NAME_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg_internal("%s", _(kind->too_long)),
-				 errdetail("It has %d bytes; the limit is %d.", len, kind->limit)));
+				 errmsg("%s is too long", what),
+				 errdetail("It has %d bytes; the limit is %d.", len, DLOCK_NAME_MAX)));
 }
 
-/* The bytes of a detoasted text, which must outlive the result.  Throws 22023. */
+/* The bytes of a detoasted text, which must outlive the result.  Throws likewise. */
 DLockBytes
-dlock_name_of_text(const text *value, const DLockNameKind *kind)
+dlock_name_of_text(const text *value, const char *what)
 {
 	DLockBytes	bytes = {VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value)};
 
-	dlock_name_check(kind, bytes.len);
+	dlock_name_check(what, bytes.len);
 	return bytes;
 }
 

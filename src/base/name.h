@@ -13,23 +13,8 @@
 
 #include "base/types.h"
 
-/* A kind of text that users give: its most bytes, and the whole messages about it. */
-typedef struct DLockNameKind
-{
-	int			limit;
-	const char *null;			/* NULL where it may be null, or empty */
-	const char *empty;
-	const char *too_long;
-} DLockNameKind;
-
-extern const DLockNameKind dlock_name_lock;
-extern const DLockNameKind dlock_name_owner;
-extern const DLockNameKind dlock_name_path;
-extern const DLockNameKind dlock_name_resource;
-extern const DLockNameKind dlock_name_payload;
-
-extern void dlock_name_check(const DLockNameKind *kind, int len);
-extern DLockBytes dlock_name_of_text(const text *value, const DLockNameKind *kind);
+extern void dlock_name_check(const char *what, int len);
+extern DLockBytes dlock_name_of_text(const text *value, const char *what);
 extern DLockBytes dlock_name_copy(DLockBytes bytes);
 extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
 extern void dlock_name_check_different(const DLockBytes *names, int count);

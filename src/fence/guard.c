@@ -149,7 +149,7 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 		resource = "";
 	guard->prefix = dlock_bytes(resource, strlen(resource));
 	if (guard->prefix.len > 0)
-		dlock_name_check(&dlock_name_resource, guard->prefix.len);
+		dlock_name_check("resource", guard->prefix.len);
 	if (mode != NULL && strcmp(mode, "fence") != 0 && strcmp(mode, "live") != 0)
 		refuse_guard(guard, psprintf("It has the unknown mode \"%s\".", mode),
 					 "Modes are \"fence\" and \"live\".");
@@ -430,7 +430,7 @@ find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, bool is_new, 
 	len = guard->prefix.len + strlen(suffix);
 	if (!is_new && (len == 0 || len > DLOCK_NAME_MAX))
 		return false;
-	dlock_name_check(&dlock_name_resource, len);
+	dlock_name_check("resource", len);
 	buf = palloc(len);
 	memcpy(buf, guard->prefix.data, guard->prefix.len);
 	memcpy(buf + guard->prefix.len, suffix, len - guard->prefix.len);

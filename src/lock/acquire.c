@@ -65,7 +65,6 @@ typedef struct DLockAcquireItem
 	/* The owner's lease, or NULL, and what entering it again makes of it. */
 	DLockSpaceLease *own;
 	DLockRuleRenewal renewal;
-	bool		other_payload;
 } DLockAcquireItem;
 
 /* What can come of an attempt, beside a DLockRuleVerdict: errors. */
@@ -347,35 +346,6 @@ leave_queues(DLockAcquire *acquire)
 		dlock_queue_remove(acquire->items[0].place, acquire->step.now);
 }
 
-/* Have at hand what it takes to enter a lease again. */
-static DLockStepLack
-prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
-{
-	const DLockAcquireRequest *request = acquire->request;
-	DLockSpaceLease *own = item->own;
-	DLockTerm	term = dlock_space_lease_term(own);
-	char		buffer[DLOCK_PAYLOAD_MAX];
-	DLockBytes	payload = dlock_space_lease_payload(own, buffer);
-	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
-	DLockStepLack lack = DLOCK_LACKS_NOTHING;
-
-	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->step.now, wall);
-	item->other_payload = request->set_payload && !dlock_name_equal(&payload, &request->payload);
-	if (item->other_payload && own->slot != DLOCK_SLOT_NONE && item->slot_class == NO_CLASS)
-	{
-		/* The lease outlives the server, and what is asked for would not. */
-		acquire->culprit = &item->name;
-		acquire->verdict = DLOCK_RULE_WEAKER;
-		return DLOCK_LACKS_NOTHING;
-	}
-	if (item->other_payload)
-		lack = reserve_slots(acquire);
-	if (lack == DLOCK_LACKS_NOTHING && own->slot != DLOCK_SLOT_NONE &&
-		(item->renewal.must_log || counts || item->other_payload))
-		lack = dlock_step_pin(&acquire->step, own->slot);
-	return lack;
-}
-
 /* Has another call been granted a lease? */
 static bool
 is_of_other_call(const DLockAcquireRequest *request, DLockToken token)
@@ -388,30 +358,6 @@ is_of_other_call(const DLockAcquireRequest *request, DLockToken token)
 	return true;
 }
 
-/* Enter a lease again, with another payload if that is asked for; all that it takes is at hand. */
-static void
-enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
-{
-	DLockSpaceLease *own = item->own;
-	DLockSlot	slot = own->slot;
-	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
-
-	own->holds += counts && own->holds < PG_UINT32_MAX;
-	own->called |= is_of_other_call(acquire->request, own->token);
-	dlock_step_renew(&acquire->step, own, &item->renewal.term,
-					 !item->other_payload && (item->renewal.must_log || counts));
-	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
-	if (!item->other_payload)
-		return;
-	if (slot != DLOCK_SLOT_NONE &&
-		dlock_page_class_for(item->name.len + own->owner_len + own->payload_len) != item->slot_class)
-	{
-		slot = item->slot;
-		dlock_slot_use(item->slot_class);
-	}
-	dlock_step_set_payload(&acquire->step, own, &acquire->request->payload, slot);
-}
-
 /* Enter again the leases that the owner has: one, a path, or all that are asked for. */
 static DLockStepLack
 reenter(DLockAcquire *acquire)
@@ -419,15 +365,21 @@ reenter(DLockAcquire *acquire)
 	const DLockAcquireRequest *request = acquire->request;
 	DLockAcquireGranted *granted = acquire->granted;
 	int			count = request->path ? 1 : request->count;
+	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
 	TimestampTz wall = dlock_clock_wall();
 
-	/* One more: the payload of a single lease can take it to another page. */
-	dlock_step_make_room(&acquire->step, count + 1);
+	dlock_step_make_room(&acquire->step, count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockStepLack lack = prepare_reentry(acquire, &acquire->items[i], wall);
+		DLockAcquireItem *item = &acquire->items[i];
+		DLockTerm	term = dlock_space_lease_term(item->own);
+		DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
-		if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != DLOCK_RULE_REENTER)
+		item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->step.now, wall);
+		item->renewal.must_log |= counts;
+		if (item->renewal.must_log)
+			lack = dlock_step_pin_lease(&acquire->step, item->own);
+		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
 	}
 
@@ -437,12 +389,16 @@ reenter(DLockAcquire *acquire)
 	for (int i = 0; i < count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
+		DLockSpaceLease *own = item->own;
 
-		enter_again(acquire, item);
-		granted->lsn = Max(granted->lsn, item->own->lsn);
+		own->holds += counts && own->holds < PG_UINT32_MAX;
+		own->called |= is_of_other_call(acquire->request, own->token);
+		dlock_step_renew(&acquire->step, own, &item->renewal.term, item->renewal.must_log);
+		granted->lsn = Max(granted->lsn, own->lsn);
 		if (request->tokens != NULL)
-			request->tokens[i] = item->own->token;
+			request->tokens[i] = own->token;
 	}
+	dlock_stat_count(DLOCK_STAT_REENTRY, count);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -698,8 +654,7 @@ try_acquire(DLockStep *step, void *arg)
 	acquire->verdict = decide(acquire);
 
 	/* Requests in the queue have the memory that their leases need. */
-	step->room.count = (!acquire->waits || acquire->verdict == DLOCK_RULE_REENTER) ?
-		acquire->request->count : 0;
+	step->room.count = !acquire->waits ? acquire->request->count : 0;
 	if (acquire->verdict == DLOCK_RULE_QUEUE)
 		return enqueue(acquire);
 	if (acquire->verdict == DLOCK_RULE_GRANT)

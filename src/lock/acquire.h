@@ -45,7 +45,6 @@ typedef struct DLockAcquireRequest
 								 * this process listens for; "keep" is more
 								 * than zero */
 	DLockTime	anyway;			/* TAKES: when it asks again in any case */
-	bool		set_payload;	/* also of the one lease that is entered again */
 	DLockToken *tokens;			/* where to put them, unless NULL */
 	const DLockToken *earlier;	/* tokens that the same call got before ... */
 	int			nearlier;		/* ... and how many */

@@ -29,9 +29,6 @@
 #include "space/holder.h"
 #include "store/flush.h"
 
-/* How long a lease that was stopped in memory may stay on disk. */
-#define TIDY_DELAY		USECS_PER_SEC
-
 /* ---- finding ---- */
 
 /* A lease that is looked for, and what was found. */
@@ -775,10 +772,7 @@ try_stop(DLockStep *step, void *arg)
 	}
 	delay = delay_of(lease, end->how, step->now);
 	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
-	{
-		dlock_database_note_untidy();
-		dlock_database_note_deadline(step->now + Max(TIDY_DELAY, delay));
-	}
+		dlock_database_note_deadline(step->now + delay);
 	dlock_step_stop_lease(step, lease, delay);
 	return DLOCK_LACKS_NOTHING;
 }

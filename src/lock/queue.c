@@ -73,15 +73,6 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 	}
 }
 
-/* ---- looking ---- */
-
-/* Lock the partitions of this process's requests, if it waits. */
-static bool
-lock_mine(DLockPartitionSet *set)
-{
-	return dlock_process_lock(MyProcNumber, dlock_process_mine()->database, LW_EXCLUSIVE, set);
-}
-
 /* ---- calling ---- */
 
 /* Is a request the only one in the queue of its lock? */
@@ -323,6 +314,13 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 }
 
 /* ---- this process ---- */
+
+/* Lock the partitions of this process's requests, if it waits. */
+static bool
+lock_mine(DLockPartitionSet *set)
+{
+	return dlock_process_lock(MyProcNumber, dlock_process_mine()->database, LW_EXCLUSIVE, set);
+}
 
 /* Is a request to be looked at anew by its call, whether or not it could be granted? */
 static bool

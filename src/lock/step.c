@@ -292,7 +292,7 @@ fetch(DLockStep *step, DLockStepLack lack)
 			fetch_page(step);
 			break;
 		case DLOCK_LACKS_TOKENS:
-			dlock_token_fetch(&step->db->shared->tokens, step->db->sequence, step->tokens);
+			(void) dlock_token_reserve(&step->db->shared->tokens, step->db->sequence, step->tokens, DLOCK_TOKEN_NONE);
 			break;
 		case DLOCK_LACKS_ROOM:
 			fetch_room(step);
@@ -465,46 +465,6 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *ter
 	lease->unwritten = false;
 }
 
-/* The class of the slot of a lease. */
-static int
-class_of(const DLockSpaceLease *lease)
-{
-	return dlock_page_class_for(dlock_space_entry_of(lease)->name_len + lease->owner_len +
-								lease->payload_len);
-}
-
-/*
- * Give a lease another payload, in "slot", which is the one that it has or a free
- * one of another class.  The pages of both are pinned, and there is memory for a
- * lease.
- */
-void
-dlock_step_set_payload(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *payload,
-					   DLockSlot slot)
-{
-	DLockSlot	old = lease->slot;
-	int			old_class = class_of(lease);
-	DLockHolderTexts texts;
-	DLockLeaseValue value;
-
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_holder_set_payload(lease, payload);
-	if (slot == DLOCK_SLOT_NONE)
-		return;
-	if (slot == old)
-	{
-		dlock_step_rewrite(step, lease, NULL);
-		return;
-	}
-	lease->slot = slot;
-	value = value_on_disk(step, lease, &texts);
-	expect_record(lease, value.term.bound_mono);
-	lease->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
-											  page_of(step, slot), slot, &value);
-	lease->unwritten = false;
-	dlock_slot_free(&step->db->shared->slots, old_class, old);
-}
-
 /*
  * Log what has changed about a lease, whose page is pinned.  The term is what
  * recovery shall go by; its bounds for the record are computed here.
@@ -529,9 +489,9 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 }
 
 /*
- * Give a live lease another term.  If that is to be logged here its page, if it has one,
- * is pinned; if not, and the bound is another, the caller rewrites the lease.  What is
- * told of it goes by this session's synchronous_commit from now on.
+ * Give a live lease another term.  If its bound or ttl is another it "logs" that, and its
+ * page, if it has one, is pinned.  What is told of it goes by this session's
+ * synchronous_commit from now on.
  */
 void
 dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term, bool logs)
@@ -545,8 +505,6 @@ dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term,
 	}
 	if (logs && lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, term);
-	else if (lease->slot != DLOCK_SLOT_NONE && term->bound_mono != lease->bound_mono)
-		expect_record(lease, term->bound_mono);
 	dlock_space_set_term(lease, term);
 }
 
@@ -595,7 +553,7 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSlot	slot = lease->slot;
-	int			slot_class = class_of(lease);
+	int			slot_class = dlock_page_class_for(entry->name_len + lease->owner_len + lease->payload_len);
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (slot != DLOCK_SLOT_NONE)

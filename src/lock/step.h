@@ -103,8 +103,6 @@ extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
 extern void dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term,
 							 bool logs);
 extern void dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term);
-extern void dlock_step_set_payload(DLockStep *step, DLockSpaceLease *lease,
-								   const DLockBytes *payload, DLockSlot slot);
 
 /* the end of leases */
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);

@@ -175,21 +175,13 @@ is_relation(DLockSessionRelation which, Oid relid)
 		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
 }
 
-/* Is this one of the relations of this database's extension? */
-bool
-dlock_session_is_internal(Oid relid)
-{
-	return is_relation(DLOCK_RELATION_STORE, relid) ||
-		is_relation(DLOCK_RELATION_SEQUENCE, relid) || is_relation(DLOCK_RELATION_MARKS, relid);
-}
-
 /*
  * Open one of the relations.  NULL if "wait" is false and another session has locked it,
  * or waits to lock it.  Throws 55000 if it is not there, or if the store has another
  * access method.
  */
-static Relation
-open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
+Relation
+dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 {
 	Relation	rel;
 	Oid			oid;
@@ -227,13 +219,6 @@ open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 				 errdetail("Its access method has been changed, and the leases in it are gone."),
 				 errhint("Drop and create the extension \"dlock\".")));
 	return rel;
-}
-
-/* Open one of the relations, waiting for the lock.  Throws 55000 likewise. */
-Relation
-dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode)
-{
-	return open_relation(which, lockmode, true);
 }
 
 static void
@@ -634,7 +619,7 @@ static bool
 open_leases(DLockDatabase *db, bool wait)
 {
 	dlock_session_check_preloaded();
-	db->rel = open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
+	db->rel = dlock_session_open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
 	if (db->rel == NULL)
 		return false;
 	if (!is_settled(db->rel))

@@ -46,7 +46,6 @@ typedef struct DLockRegistryShared
 	 * A backend that grants one with an earlier end lowers it.
 	 */
 	pg_atomic_uint64 wake_at;
-	pg_atomic_uint32 untidy;	/* a lease was ended that is erased later */
 
 	/* 1: some database may be abandoned. */
 	pg_atomic_uint32 abandoned;
@@ -84,7 +83,6 @@ dlock_database_startup(void)
 	{
 		registry->used = 0;
 		pg_atomic_init_u64(&registry->wake_at, (uint64) DLOCK_TIME_FOREVER);
-		pg_atomic_init_u32(&registry->untidy, 0);
 		pg_atomic_init_u32(&registry->abandoned, 0);
 		pg_atomic_init_u64(&registry->passes_asked, 0);
 		pg_atomic_init_u64(&registry->passes_ended, 0);
@@ -254,20 +252,6 @@ dlock_database_moved(Oid oid)
 
 /* ---- the worker ---- */
 
-/* Lower the time at which the worker looks; false if it is not later. */
-static bool
-lower_wake_at(DLockTime time)
-{
-	uint64		seen = pg_atomic_read_u64(&registry->wake_at);
-
-	while ((uint64) time < seen)
-	{
-		if (pg_atomic_compare_exchange_u64(&registry->wake_at, &seen, (uint64) time))
-			return true;
-	}
-	return false;
-}
-
 /*
  * A lease has this deadline: have it seen to no later than that.  May be called
  * under a partition lock.  Cannot fail.
@@ -275,8 +259,15 @@ lower_wake_at(DLockTime time)
 void
 dlock_database_note_deadline(DLockTime deadline)
 {
-	if (lower_wake_at(deadline))
+	uint64		seen = pg_atomic_read_u64(&registry->wake_at);
+
+	while ((uint64) deadline < seen)
+	{
+		if (!pg_atomic_compare_exchange_u64(&registry->wake_at, &seen, (uint64) deadline))
+			continue;
 		dlock_flush_wake_worker();
+		return;
+	}
 }
 
 /* May some database be abandoned, since this was last called? */
@@ -285,23 +276,6 @@ dlock_database_take_abandoned(void)
 {
 	return pg_atomic_read_u32(&registry->abandoned) != 0 &&
 		pg_atomic_exchange_u32(&registry->abandoned, 0) != 0;
-}
-
-/*
- * A lease is about to be ended, and may be erased later than at once: a pass that is asked
- * for meanwhile has to find it.
- */
-void
-dlock_database_note_untidy(void)
-{
-	pg_atomic_write_u32(&registry->untidy, 1);
-}
-
-/* For the worker: was there one since the last sweep began? */
-bool
-dlock_database_is_untidy(void)
-{
-	return pg_atomic_read_u32(&registry->untidy) != 0;
 }
 
 /* The earliest deadline that was noted since the last sweep began, or its horizon. */
@@ -318,7 +292,6 @@ dlock_database_asked(void)
 void
 dlock_database_begin_sweep(DLockTime horizon)
 {
-	(void) pg_atomic_exchange_u32(&registry->untidy, 0);
 	(void) pg_atomic_exchange_u64(&registry->wake_at, (uint64) horizon);
 }
 

@@ -80,8 +80,6 @@ extern void dlock_database_moved(Oid oid);
 
 extern void dlock_database_note_deadline(DLockTime deadline);
 extern bool dlock_database_take_abandoned(void);
-extern void dlock_database_note_untidy(void);
-extern bool dlock_database_is_untidy(void);
 extern DLockTime dlock_database_asked(void);
 extern void dlock_database_begin_sweep(DLockTime horizon);
 

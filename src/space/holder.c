@@ -190,26 +190,6 @@ dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
 	LWLockRelease(lock);
 }
 
-/*
- * It gets another payload, for which there is memory as for a new lease.  Likewise.  The
- * name of its owner is where it was, but the cells in which it goes on are others.
- */
-void
-dlock_holder_set_payload(DLockSpaceLease *lease, const DLockBytes *payload)
-{
-	LWLock	   *lock = owner_lock(owner_bucket_of_lease(lease));
-	char		owner[DLOCK_OWNER_MAX];
-	DLockBytes	texts[] = {dlock_bytes(owner, lease->owner_len), *payload};
-
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_space_copy_text(lease, 0, lease->owner_len, owner);
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	dlock_memory_text_free(lease->data, lease->room, lease->owner_len + lease->payload_len);
-	lease->payload_len = payload->len;
-	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
-	LWLockRelease(lock);
-}
-
 /* So many leases, and one for each process, are looked through for the newest. */
 #define NEWEST_VISITS		64
 

@@ -123,7 +123,9 @@ next_in(const DLockPartitionSet *set, int partition)
 void
 dlock_partition_set_add(DLockPartitionSet *set, uint32 hash)
 {
-	dlock_partition_add(set, dlock_partition_of(hash));
+	int			partition = dlock_partition_of(hash);
+
+	set->bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
 }
 
 /* Add the partitions of another set to a set. */

@@ -22,13 +22,6 @@ typedef struct DLockPartitionSet
 	uint64		bits[DLOCK_PARTITION_COUNT / 64];
 } DLockPartitionSet;
 
-/* Add a partition, by its number, to a set. */
-static inline void
-dlock_partition_add(DLockPartitionSet *set, int partition)
-{
-	set->bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
-}
-
 /* The locks; set once, in the postmaster. */
 extern LWLockPadded *dlock_partition_locks;
 

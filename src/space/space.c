@@ -121,25 +121,15 @@ room_beside(int name_len)
 }
 
 /*
- * The most cells that "count" insertions take, each for a name of "name_len"
- * bytes, and an owner and a payload of "data_len" bytes together: a cell for
- * the entry or for the lease, and what the texts need more.
- */
-static inline int
-cells_for(int name_len, int data_len, int count)
-{
-	return count * (1 + dlock_memory_text_cells(name_len, DLOCK_SPACE_NAME_ROOM) +
-					dlock_memory_text_cells(data_len, room_beside(name_len)));
-}
-
-/*
- * Reserve memory for the next "count" insertions; lengths as for cells_for().  False if
- * memory is full.  Neither waits nor throws.
+ * Reserve memory for the next "count" insertions, each for a name of "name_len" bytes, and
+ * an owner and a payload of "data_len" bytes together: a cell for the entry or for the
+ * lease, and what the texts need more.  False if memory is full.  Neither waits nor throws.
  */
 bool
 dlock_space_prepare(int name_len, int data_len, int count)
 {
-	return dlock_memory_prepare(cells_for(name_len, data_len, count));
+	return dlock_memory_prepare(count * (1 + dlock_memory_text_cells(name_len, DLOCK_SPACE_NAME_ROOM) +
+										 dlock_memory_text_cells(data_len, room_beside(name_len))));
 }
 
 /*

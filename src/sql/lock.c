@@ -195,21 +195,24 @@ get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type
 	return values;
 }
 
-/* Texts of a kind; NULL means this session, where it may be. */
+/* The names of locks, or of owners; of these, NULL means this session. */
 static DLockBytes *
-get_texts(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockNameKind *kind, int *count)
+get_names(FunctionCallInfo fcinfo, int argno, bool are_owners, int *count)
 {
 	bool	   *nulls;
-	Datum	   *values = get_elements(fcinfo, argno, parameter, TEXTOID, count, &nulls);
-	DLockBytes *texts = palloc(*count * sizeof(DLockBytes));
+	Datum	   *values = get_elements(fcinfo, argno, are_owners ? "owners" : "names", TEXTOID, count, &nulls);
+	DLockBytes *names = palloc(*count * sizeof(DLockBytes));
 
 	for (int i = 0; i < *count; i++)
 	{
-		if (nulls[i] && kind->null != NULL)
-			dlock_error_null(kind->null);
-		texts[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), kind);
+		if (!nulls[i])
+			names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), are_owners ? "lease owner" : "lock name");
+		else if (are_owners)
+			names[i] = dlock_name_session();
+		else
+			dlock_error_null("lock name");
 	}
-	return texts;
+	return names;
 }
 
 /* The lock and the owner or token of the first two parameters; lacks the hash. */
@@ -218,7 +221,7 @@ get_target(FunctionCallInfo fcinfo, DLockHolderBy by)
 {
 	DLockHolderTarget target = {
 		.by = by,
-		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock)
+		.name = dlock_value_get_text(fcinfo, 0, "lock name")
 	};
 
 	if (by == DLOCK_BY_OWNER)
@@ -288,8 +291,6 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
 	if (has_permits)
 		get_keep(fcinfo, argno + 5, request);
-	request->set_payload = has_permits && request->reentry == DLOCK_REENTRY_RETURN &&
-		request->payload.len > 0;
 
 	dlock_session_check_lease_writable(function);
 	return dlock_wait_acquire(request, wait);
@@ -298,7 +299,7 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 static Datum
 acquire(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockAcquireRequest request = {
 		.count = 1,
 		.names = &name
@@ -319,7 +320,7 @@ acquire_all(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = -1};
 
-	request.names = get_texts(fcinfo, 0, "names", &dlock_name_lock, &request.count);
+	request.names = get_names(fcinfo, 0, false, &request.count);
 	dlock_name_check_different(request.names, request.count);
 	request.tokens = palloc(request.count * sizeof(DLockToken));
 	if (acquire_names(fcinfo, "dlock_acquire_all", false, &request) == DLOCK_TOKEN_NONE)
@@ -352,7 +353,7 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	DLockBytes *path = &names[0];
 	int			parts = 1;
 
-	*path = dlock_value_get_text(fcinfo, argno, &dlock_name_path);
+	*path = dlock_value_get_text(fcinfo, argno, "path");
 	for (int i = 0; i < path->len; i++)
 	{
 		if (path->data[i] != '/')
@@ -386,7 +387,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 static Datum
 convert(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
@@ -525,7 +526,7 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 static DLockHolderTarget *
 get_each_target(FunctionCallInfo fcinfo, int *count)
 {
-	DLockBytes *names = get_texts(fcinfo, 0, "names", &dlock_name_lock, count);
+	DLockBytes *names = get_names(fcinfo, 0, false, count);
 	bool	   *nulls;
 	Datum	   *values = get_elements(fcinfo, 1, "tokens", INT8OID, count, &nulls);
 	DLockHolderTarget *targets = palloc(*count * sizeof(DLockHolderTarget));
@@ -556,8 +557,8 @@ acquire_each(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = 1,.role = GetUserId(),.bind = DLOCK_BIND_NONE};
 	int			count = -1;
-	DLockBytes *names = get_texts(fcinfo, 0, "names", &dlock_name_lock, &count);
-	DLockBytes *owners = get_texts(fcinfo, 1, "owners", &dlock_name_owner, &count);
+	DLockBytes *names = get_names(fcinfo, 0, false, &count);
+	DLockBytes *owners = get_names(fcinfo, 1, true, &count);
 	DLockToken *tokens = palloc(count * sizeof(DLockToken));
 
 	request.mode = get_mode(fcinfo, 3);
@@ -670,7 +671,7 @@ log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *rea
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	char	   *reason = dlock_value_get_reason(fcinfo, 1);
 	DLockDatabase db;
 	DLockHeldForced *ended;
@@ -696,7 +697,7 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_value_get_token(fcinfo, 1);
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 2);
 	DLockWaitHolder holder;
@@ -738,7 +739,7 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 				 errdetail("The number given is %lld, and tokens end at 2^53.", (long long) above),
 				 errhint("Pass the largest token that you know of.")));
 	dlock_session_open(&db);
-	below = dlock_token_move(&db.shared->tokens, db.sequence, above);
+	below = dlock_token_reserve(&db.shared->tokens, db.sequence, 0, above);
 	dlock_session_close(&db);
 
 	ereport(LOG,
@@ -755,7 +756,7 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, &dlock_name_resource);
+	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, "resource");
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
 	dlock_value_require_parameter(fcinfo, 2, "live");

@@ -37,12 +37,12 @@
 
 /* ---- arguments ---- */
 
-/* Throw 22004, with this message, if an argument is NULL. */
+/* Throw 22004 if an argument is NULL; "what" it is, such as "lock name". */
 void
-dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message)
+dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what)
 {
 	if (PG_ARGISNULL(argno))
-		dlock_error_null(message);
+		dlock_error_null(what);
 }
 
 /* Throw 22004, with the parameter's name, if an argument is NULL. */
@@ -57,10 +57,10 @@ dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *pa
 
 /* A text that must not be null.  Throws 22004 and 22023. */
 DLockBytes
-dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *kind)
+dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what)
 {
-	dlock_value_require(fcinfo, argno, kind->null);
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), kind);
+	dlock_value_require(fcinfo, argno, what);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what);
 }
 
 /* No owner means this session. */
@@ -69,7 +69,7 @@ dlock_value_get_owner(FunctionCallInfo fcinfo, int argno)
 {
 	if (PG_ARGISNULL(argno))
 		return dlock_name_session();
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), &dlock_name_owner);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner");
 }
 
 DLockToken
@@ -106,7 +106,11 @@ dlock_value_get_payload(FunctionCallInfo fcinfo, int argno)
 	payload = PG_GETARG_JSONB_P(argno);
 	bytes.data = VARDATA(payload);
 	bytes.len = VARSIZE(payload) - VARHDRSZ;
-	dlock_name_check(&dlock_name_payload, bytes.len);
+	if (bytes.len > DLOCK_PAYLOAD_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("payload is too long"),
+				 errdetail("It has %d bytes; the limit is %d.", bytes.len, DLOCK_PAYLOAD_MAX)));
 	return bytes;
 }
 
@@ -222,7 +226,7 @@ dlock_value_get_reason(FunctionCallInfo fcinfo, int argno)
 {
 	char	   *reason;
 
-	dlock_value_require(fcinfo, argno, gettext_noop("reason must not be null"));
+	dlock_value_require(fcinfo, argno, "reason");
 	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	if (reason[strspn(reason, " \t\r\n")] == '\0')
 		ereport(ERROR,

@@ -26,9 +26,9 @@ typedef struct DLockValueRow
 } DLockValueRow;
 
 /* arguments */
-extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message);
+extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what);
 extern void dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter);
-extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *kind);
+extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what);
 extern DLockBytes dlock_value_get_owner(FunctionCallInfo fcinfo, int argno);
 extern DLockToken dlock_value_to_token(Datum value, bool is_null);
 extern DLockToken dlock_value_get_token(FunctionCallInfo fcinfo, int argno);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * view.c
- *	  The SQL functions behind the views.
+ *	  The SQL functions behind the views and below the patterns: arguments in, results out.
  *
  * NOTES
  *	  On a primary the leases are read from memory, on a standby from the pages
@@ -34,8 +34,10 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
+#include "fence/fence.h"
 #include "lock/process.h"
 #include "session/session.h"
+#include "session/signal.h"
 #include "space/holder.h"
 #include "space/walk.h"
 #include "sql/value.h"
@@ -49,6 +51,13 @@ PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
 PG_FUNCTION_INFO_V1(dlock_sql_state_row);
+PG_FUNCTION_INFO_V1(dlock_sql_token);
+PG_FUNCTION_INFO_V1(dlock_sql_clock);
+PG_FUNCTION_INFO_V1(dlock_sql_session);
+PG_FUNCTION_INFO_V1(dlock_sql_ttl);
+PG_FUNCTION_INFO_V1(dlock_sql_signal);
+PG_FUNCTION_INFO_V1(dlock_sql_signals);
+PG_FUNCTION_INFO_V1(dlock_sql_signal_wait);
 
 /* A lease, and the process of the session that it is bound to. */
 typedef struct DLockViewLease
@@ -173,7 +182,7 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 static void
 collect_from_pages(DLockViewState *state)
 {
-	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
 	DLockPageMeta meta;
 
 	/* A copied database has leases only once it has a meta page of its own. */
@@ -249,7 +258,7 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	begin_scan(&state);
 	if (PG_NARGS() > 0)
 	{
-		name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+		name = dlock_value_get_text(fcinfo, 0, "lock name");
 		state.name = &name;
 	}
 
@@ -319,7 +328,7 @@ dlock_sql_names_held(PG_FUNCTION_ARGS)
 	begin_scan(&state);
 	for (int i = 0; i < count; i++)
 	{
-		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), &dlock_name_lock);
+		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), "lock name");
 
 		CHECK_FOR_INTERRUPTS();
 		state.name = &name;
@@ -361,6 +370,77 @@ dlock_sql_owner_held(PG_FUNCTION_ARGS)
 	}
 	dlock_session_close(&db);
 	return (Datum) 0;
+}
+
+/* ---- what else patterns need beside leases ---- */
+
+/*
+ * _dlock.token(above) -> a new token, above one that a row has seen
+ *
+ * A row that was copied from another database may have seen a later token than
+ * this one has granted.
+ */
+Datum
+dlock_sql_token(PG_FUNCTION_ARGS)
+{
+	DLockToken	above = PG_ARGISNULL(0) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(0);
+	DLockToken	token;
+
+	dlock_session_check_writable("dlock_task_capture");
+	token = dlock_fence_take_above(above);
+	if (token <= above)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a task has seen token %lld, which is above those of this database",
+						(long long) above),
+				 errdetail("Its row was copied from another database."),
+				 errhint("Call dlock_bump_epoch() with that number as \"above\".")));
+	PG_RETURN_INT64(token);
+}
+
+/* _dlock.clock() -> the wall clock */
+Datum
+dlock_sql_clock(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TIMESTAMPTZ(dlock_clock_wall());
+}
+
+/* _dlock.session() -> the default owner */
+Datum
+dlock_sql_session(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(dlock_name_to_text(dlock_name_session()));
+}
+
+/* _dlock.ttl(ttl) -> the ttl, or the default one */
+Datum
+dlock_sql_ttl(PG_FUNCTION_ARGS)
+{
+	return dlock_value_of_span(dlock_value_get_ttl(fcinfo, 0, true));
+}
+
+/* _dlock.signal(queue_id) -> true */
+Datum
+dlock_sql_signal(PG_FUNCTION_ARGS)
+{
+	dlock_signal_at_commit(PG_GETARG_INT32(0));
+	PG_RETURN_BOOL(true);
+}
+
+/* _dlock.signals(queue_id) -> how many so far */
+Datum
+dlock_sql_signals(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) dlock_signal_seen(PG_GETARG_INT32(0)));
+}
+
+/* _dlock.signal_wait(queue_id, seen, until) */
+Datum
+dlock_sql_signal_wait(PG_FUNCTION_ARGS)
+{
+	dlock_signal_wait(PG_GETARG_INT32(0), (uint64) PG_GETARG_INT64(1),
+					  TimestampDifferenceMilliseconds(dlock_clock_wall(), PG_GETARG_TIMESTAMPTZ(2)));
+	PG_RETURN_VOID();
 }
 
 /* ---- requests that wait ---- */

@@ -36,16 +36,19 @@
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
 
-#include "base/error.h"
 #include "store/am.h"
 
 DLockAmMovedHook dlock_am_moved_hook = NULL;
 
-/* Refuse an operation; "message" as in base/error.c. */
+/* Refuse an operation.  "message" is a whole sentence with %s for the name of the relation. */
 pg_noreturn static void
-refuse(const char *message, Relation rel)
+refuse(const char *message, const char *relation)
 {
-	dlock_error_store_operation(message, RelationGetRelationName(rel));
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg(message, relation),
+			 errdetail("It is the store of the leases, which only the functions of dlock change."),
+			 errhint("To end a lease, use dlock_force_release().")));
 }
 
 /* ---- rows: none to read, none to write ---- */
@@ -86,21 +89,21 @@ static void
 tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 			 struct BulkInsertStateData *bistate)
 {
-	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
+	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
 }
 
 static void
 tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 						 struct BulkInsertStateData *bistate, uint32 specToken)
 {
-	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
+	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
 }
 
 static void
 multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
 			 int options, struct BulkInsertStateData *bistate)
 {
-	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
+	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
 }
 
 static double
@@ -110,7 +113,7 @@ index_build_range_scan(Relation rel, Relation index, struct IndexInfo *index_inf
 					   IndexBuildCallback callback, void *callback_state,
 					   TableScanDesc scan)
 {
-	refuse(gettext_noop("cannot create an index on table \"%s\""), rel);
+	refuse("cannot create an index on table \"%s\"", RelationGetRelationName(rel));
 }
 
 /*
@@ -122,8 +125,7 @@ static void
 finish_bulk_insert(Relation rel, int options)
 {
 	if (rel->rd_createSubid != InvalidSubTransactionId)
-		dlock_error_store_operation(gettext_noop("cannot rewrite table \"%s\""),
-									"store");
+		refuse("cannot rewrite table \"%s\"", "store");
 }
 
 /* ---- the relation as a whole ---- */
@@ -140,9 +142,9 @@ relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
 	SMgrRelation srel;
 
 	if (persistence != RELPERSISTENCE_PERMANENT)
-		refuse(gettext_noop("cannot change the persistence of table \"%s\""), rel);
+		refuse("cannot change the persistence of table \"%s\"", RelationGetRelationName(rel));
 	if (!RelFileLocatorEquals(*newrlocator, rel->rd_locator))
-		refuse(gettext_noop("cannot truncate table \"%s\""), rel);
+		refuse("cannot truncate table \"%s\"", RelationGetRelationName(rel));
 
 	*freezeXid = ReadNextTransactionId();
 	*minmulti = ReadNextMultiXactId();
@@ -153,7 +155,7 @@ relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
 static void
 relation_nontransactional_truncate(Relation rel)
 {
-	refuse(gettext_noop("cannot truncate table \"%s\""), rel);
+	refuse("cannot truncate table \"%s\"", RelationGetRelationName(rel));
 }
 
 /* Tell that the blocks move, and write them out: no page gets dirty again. */

@@ -363,46 +363,6 @@ dlock_store_pin(const RelFileLocator *locator, DLockSlot slot, uint64 incarnatio
 	return buffer;
 }
 
-/*
- * Log the changes that were just made to pages, in one record and within the
- * same critical section; returns the end of the record.
- *
- * GenericXLogFinish() finds out what has changed by copying the page and
- * comparing the copy byte by byte.  We know what has changed, so this builds
- * the same record directly, at a sixth of the cost: for each range its offset,
- * its length, and the bytes (generic_xlog.c, applyPageRedo).  That layout has
- * not changed since 9.6, and wal_consistency_checking = generic verifies it.
- */
-static XLogRecPtr
-log_changes(const Buffer *buffers, DLockPageChange *changes, int count)
-{
-	XLogRecPtr	saved = XactLastRecEnd;
-	XLogRecPtr	lsn;
-
-	XLogBeginInsert();
-	for (int block = 0; block < count; block++)
-	{
-		Page		page = BufferGetPage(buffers[block]);
-
-		MarkBufferDirty(buffers[block]);
-		XLogRegisterBuffer(block, buffers[block], REGBUF_STANDARD);
-		for (int i = 0; i < changes[block].count; i++)
-		{
-			DLockPageRange *range = &changes[block].ranges[i];
-
-			XLogRegisterBufData(block, (char *) range, sizeof(DLockPageRange));
-			XLogRegisterBufData(block, page + range->offset, range->length);
-		}
-	}
-	DLOCK_FAULT_STOP("wal_insert");
-	lsn = XLogInsert(RM_GENERIC_ID, 0);
-	DLOCK_FAULT_STOP("wal_inserted");
-	for (int block = 0; block < count; block++)
-		PageSetLSN(BufferGetPage(buffers[block]), lsn);
-	XactLastRecEnd = saved;
-	return lsn;
-}
-
 StaticAssertDecl(sizeof(DLockPageRange) == 2 * sizeof(OffsetNumber),
 				 "a range is not laid out as generic_xlog.c reads it");
 
@@ -415,11 +375,38 @@ begin_change(Buffer buffer, DLockSlot slot)
 	START_CRIT_SECTION();
 }
 
-/* Log the change, and unlock the page; returns the end of the record. */
-static inline XLogRecPtr
+/*
+ * Log the change that was just made to the page, and unlock it; returns the end of the
+ * record.
+ *
+ * GenericXLogFinish() finds out what has changed by copying the page and
+ * comparing the copy byte by byte.  We know what has changed, so this builds
+ * the same record directly, at a sixth of the cost: for each range its offset,
+ * its length, and the bytes (generic_xlog.c, applyPageRedo).  That layout has
+ * not changed since 9.6, and wal_consistency_checking = generic verifies it.
+ */
+static XLogRecPtr
 end_change(Buffer buffer, DLockPageChange change)
 {
-	XLogRecPtr	lsn = log_changes(&buffer, &change, 1);
+	Page		page = BufferGetPage(buffer);
+	XLogRecPtr	saved = XactLastRecEnd;
+	XLogRecPtr	lsn;
+
+	MarkBufferDirty(buffer);
+	XLogBeginInsert();
+	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
+	for (int i = 0; i < change.count; i++)
+	{
+		DLockPageRange *range = &change.ranges[i];
+
+		XLogRegisterBufData(0, (char *) range, sizeof(DLockPageRange));
+		XLogRegisterBufData(0, page + range->offset, range->length);
+	}
+	DLOCK_FAULT_STOP("wal_insert");
+	lsn = XLogInsert(RM_GENERIC_ID, 0);
+	DLOCK_FAULT_STOP("wal_inserted");
+	PageSetLSN(page, lsn);
+	XactLastRecEnd = saved;
 
 	END_CRIT_SECTION();
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
@@ -451,33 +438,4 @@ dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *leas
 {
 	begin_change(buffer, slot);
 	return end_change(buffer, dlock_page_set_state(BufferGetPage(buffer), dlock_slot_place(slot), lease));
-}
-
-/*
- * Write a lease into a slot, and erase it in its old slot on another page, in one
- * record, so that one of the two exists at any point of the WAL.
- */
-XLogRecPtr
-dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
-				 const DLockLeaseValue *lease)
-{
-	Buffer		buffers[] = {from, to};
-	DLockPageChange changes[lengthof(buffers)];
-	XLogRecPtr	lsn;
-
-	Assert(from != to);
-	Assert(BufferGetBlockNumber(from) == dlock_slot_block(old));
-	Assert(BufferGetBlockNumber(to) == dlock_slot_block(slot));
-
-	/* Another lease may move the other way at the same time. */
-	LockBuffer(Min(from, to), BUFFER_LOCK_EXCLUSIVE);
-	LockBuffer(Max(from, to), BUFFER_LOCK_EXCLUSIVE);
-	START_CRIT_SECTION();
-	changes[0] = dlock_page_erase(BufferGetPage(from), dlock_slot_place(old));
-	changes[1] = dlock_page_write(BufferGetPage(to), dlock_slot_place(slot), lease);
-	lsn = log_changes(buffers, changes, lengthof(buffers));
-	END_CRIT_SECTION();
-	LockBuffer(from, BUFFER_LOCK_UNLOCK);
-	LockBuffer(to, BUFFER_LOCK_UNLOCK);
-	return lsn;
 }

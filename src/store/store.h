@@ -53,8 +53,6 @@ extern Buffer dlock_store_pin(const RelFileLocator *locator, DLockSlot slot,
 extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
 									const DLockLeaseValue *lease);
 extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);
-extern XLogRecPtr dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
-								   const DLockLeaseValue *lease);
 extern XLogRecPtr dlock_store_set_state(Buffer buffer, DLockSlot slot,
 										const DLockLeaseValue *lease);
 

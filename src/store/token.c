@@ -74,7 +74,7 @@ dlock_token_reset(DLockTokenShared *tokens)
  * "count" is at most DLOCK_TOKEN_BLOCK.
  *
  * False if there are not enough.  Then the caller must release its locks, call
- * dlock_token_fetch(), and try again.
+ * dlock_token_reserve(), and try again.
  */
 bool
 dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first)
@@ -152,15 +152,19 @@ base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken
 }
 
 /*
- * Reserve a block of tokens in the sequence with this oid, unless another backend has
- * reserved enough for "count" of them meanwhile; if tokens are to move ("count" is
- * zero), in any case.  Returns the number below its first.
+ * Reserve a block of tokens in the sequence with this oid, durably, unless another backend
+ * has reserved enough for "count" of them meanwhile: when dlock_token_take() has not given
+ * any.  The caller tries again, and may find the block used up by others.
+ *
+ * If "count" is zero, tokens restart in any case, not below "above".  Returns a number then
+ * that is below all that are granted from now on, and not below any that was granted here
+ * before.  Throws 2200H if no token is left.
  *
  * Only the holder of the lock on the page changes the block, so it reads all but "next"
  * and "above" without the mutex.
  */
-static DLockToken
-reserve_block(DLockTokenShared *tokens, Oid oid, int count, DLockToken above)
+DLockToken
+dlock_token_reserve(DLockTokenShared *tokens, Oid oid, int count, DLockToken above)
 {
 	Relation	sequence = relation_open(oid, RowExclusiveLock);
 	DLockToken	base = DLOCK_TOKEN_NONE;
@@ -193,17 +197,6 @@ reserve_block(DLockTokenShared *tokens, Oid oid, int count, DLockToken above)
 	return base;
 }
 
-/*
- * Get tokens, durably reserved: when dlock_token_take() has not given any.  The caller
- * tries again, and may find the block used up by others.  Throws 2200H if no token is
- * left.
- */
-void
-dlock_token_fetch(DLockTokenShared *tokens, Oid sequence, int count)
-{
-	(void) reserve_block(tokens, sequence, count, DLOCK_TOKEN_NONE);
-}
-
 /* Take one token.  Waits and throws as above. */
 DLockToken
 dlock_token_take_one(DLockTokenShared *tokens, Oid sequence)
@@ -211,19 +204,8 @@ dlock_token_take_one(DLockTokenShared *tokens, Oid sequence)
 	DLockToken	token;
 
 	while (!dlock_token_take(tokens, 1, &token))
-		dlock_token_fetch(tokens, sequence, 1);
+		(void) dlock_token_reserve(tokens, sequence, 1, DLOCK_TOKEN_NONE);
 	return token;
-}
-
-/*
- * Restart tokens, not below "above".  Returns a number that is below all that are
- * granted from now on, and not below any that was granted here before.  Waits and
- * throws as above.
- */
-DLockToken
-dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above)
-{
-	return reserve_block(tokens, sequence, 0, above);
 }
 
 /* ---- reading ---- */

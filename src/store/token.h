@@ -37,9 +37,8 @@ extern void dlock_token_reset(DLockTokenShared *tokens);
 extern bool dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first);
 
 /* without; "sequence" is the oid of that of the tokens */
-extern void dlock_token_fetch(DLockTokenShared *tokens, Oid sequence, int count);
+extern DLockToken dlock_token_reserve(DLockTokenShared *tokens, Oid sequence, int count, DLockToken above);
 extern DLockToken dlock_token_take_one(DLockTokenShared *tokens, Oid sequence);
-extern DLockToken dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above);
 
 /* either way */
 extern void dlock_token_exceed(DLockTokenShared *tokens, DLockToken token);

@@ -121,7 +121,6 @@ typedef struct DLockWorker
 	binaryheap *due;			/* of leases, by due_at */
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
-	bool		purges;			/* look for abandoned databases */
 	bool		busy;			/* shows that it is at work */
 	uint64		pass;			/* what backends wait for; or zero */
 	DLockTime	pass_began;		/* it erases what was due then */
@@ -319,8 +318,6 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 	}
 	PG_CATCH();
 	{
-		if (ShutdownRequestPending)
-			PG_RE_THROW();
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		AbortCurrentTransaction();
@@ -428,23 +425,6 @@ purge_abandoned(void)
 
 /* ---- the process ---- */
 
-/*
- * SIGTERM: end, also in the middle of some work, which is interrupted as by a
- * query cancel.  The server's own handler (die) would log a FATAL error at each
- * shutdown.
- */
-static void
-handle_terminate(SIGNAL_ARGS)
-{
-	int			save_errno = errno;
-
-	ShutdownRequestPending = true;
-	QueryCancelPending = true;
-	InterruptPending = true;
-	SetLatch(MyLatch);
-	errno = save_errno;
-}
-
 static void
 at_exit(int code, Datum arg)
 {
@@ -476,8 +456,6 @@ begin_pass(DLockWorker *worker, DLockTime now)
 static bool
 is_sweep_due(DLockWorker *worker, DLockTime now)
 {
-	if (worker->pass != 0 && !worker->pass_swept && dlock_database_is_untidy())
-		return nothing_due(worker, now);
 	if (now < worker->horizon && now < dlock_database_asked())
 		return false;
 	return now >= worker->earliest_sweep ||
@@ -489,7 +467,7 @@ static bool
 is_pass_done(DLockWorker *worker)
 {
 	return nothing_due(worker, worker->pass_began) &&
-		(worker->pass_swept || (dlock_database_asked() > worker->pass_began && !dlock_database_is_untidy()));
+		(worker->pass_swept || dlock_database_asked() > worker->pass_began);
 }
 
 static void
@@ -509,10 +487,8 @@ do_due(DLockWorker *worker)
 	DLockTime	next;
 
 	begin_pass(worker, now);
-	worker->purges |= dlock_database_take_abandoned();
-	if (worker->purges)
+	if (dlock_database_take_abandoned())
 		purge_abandoned();
-	worker->purges = false;
 
 	if (DLOCK_FAULT_IS_OFF("worker"))
 	{
@@ -532,7 +508,7 @@ do_due(DLockWorker *worker)
 static void
 work(void)
 {
-	DLockWorker worker = {.purges = true};
+	DLockWorker worker = {0};
 	uint32		wait_event;
 
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
@@ -542,13 +518,18 @@ work(void)
 	worker.context = AllocSetContextCreate(TopMemoryContext, "dlock worker",
 										   ALLOCSET_DEFAULT_SIZES);
 
-	while (!ShutdownRequestPending)
+	/* A worker before this one may have failed to. */
+	purge_abandoned();
+	for (;;)
 	{
 		DLockTime	next;
 		DLockTime	now;
 
-		/* Others may wait until this process has served their interrupts. */
 		ResetLatch(MyLatch);
+		if (ShutdownRequestPending)
+			return;
+
+		/* Others may wait until this process has served their interrupts. */
 		CHECK_FOR_INTERRUPTS();
 		ProcessCatchupInterrupt();
 		if (ConfigReloadPending)
@@ -571,25 +552,20 @@ work(void)
 	}
 }
 
-/* The worker.  The postmaster starts another one if only this one ends. */
+/*
+ * The worker.  The postmaster starts another one if only this one ends.
+ *
+ * At a SIGTERM it ends once it is done with what it is at: a sweep and a batch at most, under
+ * which it waits for nothing.  The server's own handler (die) would log a FATAL error at each
+ * shutdown.
+ */
 void
 dlock_worker_main(Datum arg)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, handle_terminate);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
-	PG_TRY();
-	{
-		work();
-	}
-	PG_CATCH();
-	{
-		/* It may be inside a transaction, which ends with the process. */
-		if (!ShutdownRequestPending || geterrcode() != ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
-		FlushErrorState();
-	}
-	PG_END_TRY();
+	work();
 	proc_exit(1);
 }
 

@@ -4,7 +4,6 @@
 #
 # A request is a hash of
 #   owner, ttl, permits, reentry, bind, delay, min_hold, payload    as in SQL; ttl undef: no deadline
-#   is_single    asked for by dlock_acquire, which replaces the payload of a lease that is returned
 #   items    what it asks for, an array of { name, mode, part }, where part is "whole",
 #            "path" (the name of a path) or "intent" (an ancestor of it)
 #   convert  instead of items: the lease to convert, and "mode" to which
@@ -257,13 +256,6 @@ sub waiter_rows
 # What can be asked
 # ---------------------------------------------------------------------------
 
-# Is it kept on disk?
-sub outlives_server
-{
-	my ($lease) = @_;
-	return ($lease->{bind} // 'none') eq 'none' || ($lease->{delay} // 0) > 0;
-}
-
 # What a request meets: "grant", "reenter", "blocked", "self", or the SQLSTATE of
 # an error.  Changes nothing.
 sub decide
@@ -293,10 +285,7 @@ sub decide
 		return 'self' if $request->{reentry} eq 'deny';
 		my $asked = $request->{items}[0]{mode};
 		return '55000' if $asked ne 'permit' && !covers($own->{mode}, $asked);
-
-		# What outlives the server gets no payload from what would not.
-		my $other = $request->{reentry} eq 'return' && $request->{is_single} && defined $request->{payload} && $request->{payload} ne $own->{payload};
-		return $other && outlives_server($own) && !outlives_server($request) ? '55000' : 'reenter';
+		return 'reenter';
 	}
 	return $blocked ? 'blocked' : 'grant';
 }
@@ -337,7 +326,6 @@ sub reenter
 	my $lease = $self->find($request->{items}[0]{name}, owner => $request->{owner});
 
 	$lease->{holds}++ if $request->{reentry} eq 'count';
-	$lease->{payload} = $request->{payload} if $request->{reentry} eq 'return' && $request->{is_single} && defined $request->{payload};
 	if (defined $lease->{ttl})
 	{
 		my $ttl = $request->{ttl} // $lease->{ttl};

@@ -38,7 +38,6 @@
 #include "storage/shmem.h"
 
 #include "base/compat.h"
-#include "base/fault.h"
 #include "../test/modules/test_clock.h"
 
 /* From 1970, where Unix begins to count, to 2000, where PostgreSQL does. */

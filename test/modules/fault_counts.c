@@ -11,7 +11,7 @@
  *	  Walks are counted where a reference is followed: in the functions of
  *	  space/lease.h and, for places, in dlock_process_at().  So a new walk is
  *	  counted, too.  Records, flushes and wake-ups are counted by the macros at
- *	  the end of fault.h.
+ *	  the end of fault_points.h.
  *
  *	  Lock rules.  A process changes its own counts, and "woken" is changed by
  *	  the one that wakes it; all of them are atomic and may be read at any time.
@@ -32,7 +32,6 @@
 #include "storage/shmem.h"
 
 #include "base/compat.h"
-#include "base/fault.h"
 #include "space/partition.h"
 
 typedef struct FaultCountsShared

@@ -36,7 +36,6 @@
 #include "utils/guc.h"
 
 #include "base/compat.h"
-#include "base/fault.h"
 
 /* So many points can be armed at a time. */
 #define ARMED_MAX		8

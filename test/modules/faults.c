@@ -28,8 +28,8 @@
 #include "storage/proc.h"
 #include "utils/builtins.h"
 
+#include "fault_points.h"
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"

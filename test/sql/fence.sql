@@ -120,7 +120,7 @@ SELECT dlock_fence(repeat('x', 255), 1);
 
 DELETE FROM _dlock.fence_mark WHERE resource = 'fence-1';
 
--- a table of marks that was altered: refused, or not possible
+-- a table of marks that was altered: refused
 BEGIN;
 SELECT dlock_fence('fence-1', 10);
 SAVEPOINT a;
@@ -133,10 +133,15 @@ ROLLBACK TO a;
 ALTER TABLE _dlock.fence_mark DROP CONSTRAINT fence_mark_pkey;
 SELECT dlock_fence('fence-1', 11);
 ROLLBACK TO a;
+CREATE INDEX ON _dlock.fence_mark (token);
+SELECT dlock_fence('fence-1', 11);
+ROLLBACK TO a;
 SELECT dlock_fence('fence-1', 11);
 ROLLBACK;
-CREATE INDEX ON _dlock.fence_mark (token);
+BEGIN;
 ALTER TABLE _dlock.fence_mark SET UNLOGGED;
+SELECT dlock_fence('fence-1', 11);
+ROLLBACK;
 
 CREATE ROLE fence_user;
 SET ROLE fence_user;

@@ -414,7 +414,7 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 			};
 			goto answer
 		:: d_step {
-				/* dlock_token_fetch: reserve, and flush that */
+				/* dlock_token_reserve: reserve, and flush that */
 				FITS && !TOKENS_LEFT ->
 				lsn[_pid] = inserted;
 				flush(_pid);

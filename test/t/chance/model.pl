@@ -210,7 +210,6 @@ sub pick_request
 			push @more, "payload => '$request{payload}'";
 		}
 	}
-	$request{is_single} = $kind ne 'path';
 	if ($kind eq 'permit')
 	{
 		my $name = pick(@semaphores);

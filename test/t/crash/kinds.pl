@@ -148,16 +148,6 @@ foreach my $call (
 }
 $session->quit;
 
-# The last grant before a crash is moved to a page for longer payloads; no other one takes the
-# slot that it had.
-$durable = $primary->safe_psql($db, <<"EOC");
-SET client_min_messages = warning;
-DO \$\$ BEGIN
-	PERFORM dlock_acquire('moved', 'owner', '1 h', payload => to_jsonb(repeat('p', n)), reentry => 'return') FROM unnest('{1,1000}'::int[]) n;
-END \$\$;
-$rows
-EOC
-
 # A crash, with replay from the start of the WAL and from a checkpoint.
 crash_node($primary);
 $primary->start;

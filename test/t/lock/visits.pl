@@ -75,13 +75,13 @@ $ctl->query_safe("SELECT dlock_acquire('pair', 'one', mode => 'shared'), dlock_a
 	$session->quit;
 }
 
-# The newest is released, one of the first is entered again with another payload, one is
-# converted, and one more comes.
+# The newest is released, two of the first are entered again, one is converted, and one more
+# comes.
 $ctl->query_safe("SELECT dlock_release('crowd', 'owner-$many')");
 is($ctl->query_safe("SELECT owner FROM dlock_watch('crowd', 1, '0')"), 'owner-' . ($many - 1), 'the newest has gone: the one before');
-$ctl->query_safe("SELECT dlock_acquire('crowd', 'owner-5', mode => 'shared', reentry => 'return', payload => '1')");
-$ctl->query_safe("SELECT dlock_acquire('crowd', 'owner-500', mode => 'shared', reentry => 'return', payload => '1')");
-is($ctl->query_safe("SELECT owner FROM dlock_watch('crowd', 1, '0')"), 'owner-' . ($many - 1), 'another payload makes nobody newer');
+$ctl->query_safe("SELECT dlock_acquire('crowd', 'owner-5', mode => 'shared', reentry => 'return')");
+$ctl->query_safe("SELECT dlock_acquire('crowd', 'owner-500', mode => 'shared', reentry => 'return')");
+is($ctl->query_safe("SELECT owner FROM dlock_watch('crowd', 1, '0')"), 'owner-' . ($many - 1), 'to enter a lease again makes it no newer');
 my $null = $ctl->query_safe("SELECT dlock_acquire('crowd', 'null', '1 h', mode => 'NL')");
 $ctl->query_safe("SELECT dlock_acquire('crowd', 'after', '1 h', mode => 'shared')");
 $newest = $ctl->query_safe("SELECT dlock_convert('crowd', $null, 'CR')");

@@ -64,7 +64,7 @@ advance('2 h');
 $token = sql("SELECT dlock_acquire('r', 'x', '1 h', reentry => 'count')");
 is(sql("SELECT dlock_acquire('r', 'x', '2 h', reentry => 'count'), dlock_acquire('r', 'x', '1 s', reentry => 'return', payload => '{}'), dlock_acquire('r', 'y', '1 h', reentry => 'return')"),
 	"$token|$token|", 're-entered with its token');
-is(sql("SELECT holds, ttl, payload, remaining > '1 h' FROM dlock_leases WHERE name = 'r'"), '2|02:00:00|{}|t', 'counted, extended, with the payload of the last call');
+is(sql("SELECT holds, ttl, payload, remaining > '1 h' FROM dlock_leases WHERE name = 'r'"), '2|02:00:00||t', 'counted, extended, with the payload of the first call');
 is(sql("SELECT dlock_release('r', 'x'), dlock_check('r', $token), dlock_release('r', 'x'), dlock_check('r', $token)"), 't|t|t|f', 'released as often');
 is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared') > 0"), 't', 'shared');
 is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared')"), '', 'and refused to the owner then');

@@ -51,9 +51,9 @@ is(sql("SELECT dlock_once('job', '1 day'), dlock_once('job', '1 h')"), '|', 'onc
 advance('1 day');
 cmp_ok(sql("SELECT dlock_once('job', '1 day')"), '>', $win, 'and again in the next one');
 
-my $term = sql("SELECT dlock_campaign('boss', 'a', '1 h')");
-is(sql("SELECT dlock_campaign('boss', 'b', '1 h'), dlock_campaign('boss', 'a', '1 h', payload => '{}')"), "|$term", 'one leads');
-is(sql("SELECT leader, token, payload FROM dlock_leader('boss')"), "a|$term|{}", 'and is seen');
+my $term = sql("SELECT dlock_campaign('boss', 'a', '1 h', payload => '{}')");
+is(sql("SELECT dlock_campaign('boss', 'b', '1 h'), dlock_campaign('boss', 'a', '1 h', payload => '[]')"), "|$term", 'one leads');
+is(sql("SELECT leader, token, payload FROM dlock_leader('boss')"), "a|$term|{}", 'and is seen, with its first payload');
 is(sql("SELECT dlock_resign('boss', 'a'), dlock_campaign('boss', 'b', '1 h') > $term"), 't|t', 'until it resigns');
 
 sub renewed

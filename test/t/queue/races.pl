@@ -86,37 +86,6 @@ sub granted
 	return;
 }
 
-# ---- what is pinned ----
-
-# A candidate tidies eight pages of four leases, and pins them; meanwhile it is elected by another
-# session, on one of these.  To enter the lease again, with another payload, takes that page and
-# one more, and neither may make way for the other.  Here, as nothing else is on the pages yet.
-$ctl->query_safe('ALTER SYSTEM SET dlock.log_expirations = on');
-$ctl->query_safe('SELECT pg_reload_conf()');
-ok(wait_until(sub { $a->query_safe('SHOW dlock.log_expirations') eq 'on' }), 'a page made way: expirations are logged');
-foreach my $kept (1 .. 8)
-{
-	my $payload = "to_jsonb(repeat('%s', 900))";
-	my $campaign = sub { "SELECT dlock_campaign('x', 'both', '1 h', '0', " . sprintf($payload, $_[0]) . ')' };
-	my $label = "a page made way, $kept";
-
-	$b->query_safe("SELECT count(dlock_acquire('x', i::text, CASE WHEN i = $kept THEN '1 h' ELSE '10 min' END::interval, mode => 'shared', payload => "
-		. sprintf($payload, 'x') . ')) FROM generate_series(1, 32) i');
-	$b->query_safe("SELECT dlock_release('x', '$kept')");
-	advance(600, $ctl);
-	is(holders('x'), '', "$label: all are dead");
-	stop_at($ctl, $a, 'log_expired');
-	$a->ask($campaign->('y'));
-	is_at($ctl, 'log_expired');
-	my $token = $b->query_safe($campaign->('x'));
-	go($ctl, 'log_expired');
-	is($a->answer, $token, "$label: entered again");
-	is($ctl->query_safe("SELECT left(payload #>> '{}', 1) FROM dlock_leases WHERE name = 'x'"), 'y', "$label: the payload is the new one");
-	done($label);
-}
-$ctl->query_safe('ALTER SYSTEM RESET dlock.log_expirations');
-$ctl->query_safe('SELECT pg_reload_conf()');
-
 # ---- exclusion and tokens ----
 
 # Two ask for a free lock at a time: one of them has it.  That is the one in the middle of its

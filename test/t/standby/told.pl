@@ -126,16 +126,16 @@ isnt($new = $holder->query_safe("SELECT dlock_acquire('off', 'alice', '10 min')"
 is(told('off', $new), 't held 600 live alice', 'is held at once');
 $holder->query_safe('SET synchronous_commit = on');
 
-# A payload that takes a renewal with it, and one hold more of a path.
+# One hold more of a path.
 my $path = $local->query_safe("SELECT dlock_acquire_path('a/b', 'alice', '10 min')");
 waits_for_standby($holder, "SELECT dlock_acquire_path('a/b', 'alice', '1 h', reentry => 'count')", 'a path');
 is( $asker->query_safe("SELECT string_agg(extract(epoch FROM remaining)::float8::text, ' ') FROM dlock_leases WHERE token = $path"),
 	'600 600', 'all parts of a path that is entered again are as before');
 cancel($holder, 'a path');
-my $loaded = $local->query_safe("SELECT dlock_acquire('payload', 'alice', '10 min', payload => '1')");
-waits_for_standby($holder, "SELECT dlock_acquire('payload', 'alice', '1 h', reentry => 'return', payload => '2')", 'a payload');
-is(told('payload', $loaded), 't held 600 live alice', 'a renewal that comes with a payload');
-cancel($holder, 'a payload');
+my $loaded = $local->query_safe("SELECT dlock_acquire('loaded', 'alice', '10 min')");
+waits_for_standby($holder, "SELECT dlock_acquire('loaded', 'alice', '1 h', reentry => 'return')", 'returned');
+is(told('loaded', $loaded), 't held 600 live alice', 'a lease that is returned');
+cancel($holder, 'returned');
 
 # After a crash it is not known which records the standby has.
 $_->quit foreach $holder, $asker, $watcher, $local;
@@ -144,20 +144,20 @@ $primary->start;
 connect_anew();
 is( $asker->query_safe("SELECT state FROM dlock_leases WHERE token = $loaded"),
 	'unconfirmed', 'after a crash: a view says so');
-foreach my $sql ("SELECT dlock_check('payload', $loaded)", "SELECT dlock_fence('payload', $loaded, live => true)")
+foreach my $sql ("SELECT dlock_check('loaded', $loaded)", "SELECT dlock_fence('loaded', $loaded, live => true)")
 {
 	waits_for_standby($holder, $sql, 'after a crash: who wants to know more');
 	cancel($holder, $sql);
 }
-waits_for_standby($holder, "SELECT dlock_check('payload', $loaded)", 'after a crash: a check');
+waits_for_standby($holder, "SELECT dlock_check('loaded', $loaded)", 'after a crash: a check');
 is($local->query_safe("SELECT dlock_renew('kept', 'alice')"), 't', 'but for who does not ask for the standby');
 is(told('kept', $kept), 't held 3600 live alice', 'and is told so');
-is($local->query_safe("SELECT dlock_check('payload', $loaded)"), 't', 'or checks');
+is($local->query_safe("SELECT dlock_check('loaded', $loaded)"), 't', 'or checks');
 $standby->start;
 is($holder->answer, 't', 'standby back: checked');
 wait_synchronous($primary);
-is($holder->query_safe("SELECT dlock_renew('payload', 'alice')"), 't', 'standby back: renewed');
-is(told('payload', $loaded), 't held 3600 live alice', 'and held');
+is($holder->query_safe("SELECT dlock_renew('loaded', 'alice')"), 't', 'standby back: renewed');
+is(told('loaded', $loaded), 't held 3600 live alice', 'and held');
 
 # ---- cut off ----
 
