@@ -23,6 +23,7 @@
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -32,6 +33,8 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "tcop/utility.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -39,6 +42,7 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/settings.h"
+#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/signal.h"
@@ -118,6 +122,9 @@ static Oid	extension_dropped = InvalidOid;
 /* The database that this transaction drops; InvalidOid if none. */
 static Oid	database_dropped = InvalidOid;
 
+/* The roles that it drops, in the memory of the transaction. */
+static List *roles_dropped = NIL;
+
 static void
 utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 ProcessUtilityContext context, ParamListInfo params,
@@ -146,6 +153,13 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		extension_dropped = objectId;
 	if (access == OAT_DROP && classId == DatabaseRelationId)
 		database_dropped = objectId;
+	if (access == OAT_DROP && classId == AuthIdRelationId)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		roles_dropped = lappend_oid(roles_dropped, objectId);
+		MemoryContextSwitchTo(old);
+	}
 
 	/* SET TABLESPACE has the database locked. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
@@ -162,6 +176,8 @@ store_moved(void)
 static void
 end_transaction(bool committed)
 {
+	ListCell   *cell;
+
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
@@ -170,13 +186,27 @@ end_transaction(bool committed)
 	dlock_signal_end_transaction(committed);
 	if (OidIsValid(database_dropped) && committed)
 		dlock_database_abandoned(database_dropped, true);
+	if (committed)
+	{
+		/* Places go now; leases end at their deadlines. */
+		foreach(cell, roles_dropped)
+			dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
+	}
 	extension_dropped = database_dropped = InvalidOid;
+	roles_dropped = NIL;
 }
 
-/* A rollback to a savepoint can have undone the drop of the extension. */
+/* A rollback to a savepoint can have undone the drop of the extension, or of a role. */
 static void
 check_dropped(void)
 {
+	ListCell   *cell;
+
+	foreach(cell, roles_dropped)
+	{
+		if (SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(lfirst_oid(cell))))
+			roles_dropped = foreach_delete_current(roles_dropped, cell);
+	}
 	if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
 		extension_dropped = InvalidOid;
 }

@@ -198,7 +198,7 @@ leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool l
 
 /* The same with all places of a set. */
 static void
-leave_all(const DLockPlaceSet *set, bool longer)
+leave_all(DLockPlaceSet *set, bool longer)
 {
 	uint32		hash;
 
@@ -226,8 +226,7 @@ dlock_keep_end_listening(Oid database, Oid role, const DLockBytes *client, DLock
 {
 	DLockTime	now = dlock_clock_now();
 	DLockPlaceSet set = {
-		.role = role,.client = client,.database = database,
-		.hash = dlock_place_client(database, client),.process = MyProcNumber,
+		.role = role,.client = client,.database = database,.process = MyProcNumber,
 		.now = now,.until = (keep > 0 || failed) ? now + keep : DLOCK_TIME_FOREVER
 	};
 
@@ -235,13 +234,12 @@ dlock_keep_end_listening(Oid database, Oid role, const DLockBytes *client, DLock
 	leave_all(&set, failed);
 }
 
-/* Give up all places of a client. */
+/* Give up all places of a client; if it is NULL, of a role, in all databases. */
 void
 dlock_keep_give_up(Oid database, Oid role, const DLockBytes *client)
 {
 	DLockPlaceSet set = {
-		.role = role,.client = client,.database = database,
-		.hash = dlock_place_client(database, client),.process = -1,.until = DLOCK_TIME_FOREVER
+		.role = role,.client = client,.database = database,.process = -1,.until = DLOCK_TIME_FOREVER
 	};
 
 	leave_all(&set, false);

@@ -373,7 +373,7 @@ dlock_place_list(Oid database, int *count)
 	return refs;
 }
 
-/* ---- all places of a client ---- */
+/* ---- all places of a client, or of a role ---- */
 
 /* Is a place in a set?  Without its partition locked this is a hint. */
 static bool
@@ -385,7 +385,7 @@ is_in(const DLockSpaceLease *place, const DLockPlaceSet *set)
 	if (set->process >= 0 && process != set->process &&
 		(process >= 0 || until <= set->now || until >= set->until))
 		return false;
-	return is_of(place, set->database, set->role, set->client);
+	return place->role == set->role && (set->client == NULL || is_of(place, set->database, set->role, set->client));
 }
 
 /* The last place of a bucket, unless there is none. */
@@ -418,17 +418,28 @@ turn(DLockMemoryRef *places, const DLockPlaceSet *set, const uint32 *hash)
  * if there is none.  No partition lock may be held.
  */
 bool
-dlock_place_seek(const DLockPlaceSet *set, uint32 *hash)
+dlock_place_seek(DLockPlaceSet *set, uint32 *hash)
 {
-	DLockMemoryRef *places = &bucket_of(set->hash)->places;
-	bool		found;
+	int			last = BUCKETS - 1;
+	bool		found = false;
 
 	Assert(!dlock_partition_is_any_held());
-	LWLockAcquire(lock_of(set->hash), LW_EXCLUSIVE);
-	found = turn(places, set, NULL);
-	if (found)
-		*hash = dlock_space_entry_of(last_of(*places))->hash;
-	LWLockRelease(lock_of(set->hash));
+	if (set->client != NULL)
+		set->bucket = last = dlock_place_client(set->database, set->client) % BUCKETS;
+	for (; set->bucket <= last; set->bucket++)
+	{
+		DLockMemoryRef *places = &shared->buckets[set->bucket].places;
+
+		if (*(volatile DLockMemoryRef *) places == DLOCK_MEMORY_NONE)
+			continue;
+		LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
+		found = turn(places, set, NULL);
+		if (found)
+			*hash = dlock_space_entry_of(last_of(*places))->hash;
+		LWLockRelease(lock_of(set->bucket));
+		if (found)
+			break;
+	}
 	return found;
 }
 
@@ -441,12 +452,12 @@ dlock_place_seek(const DLockPlaceSet *set, uint32 *hash)
 int
 dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **found, int room)
 {
-	DLockMemoryRef *places = &bucket_of(set->hash)->places;
+	DLockMemoryRef *places = &shared->buckets[set->bucket].places;
 	DLockSpaceLease *place;
 	int			count = 0;
 
 	Assert(dlock_partition_is_mine(hash));
-	LWLockAcquire(lock_of(set->hash), LW_EXCLUSIVE);
+	LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
 	(void) turn(places, set, &hash);
 	while (count < room && (place = last_of(*places)) != NULL &&
 		   dlock_space_entry_of(place)->hash == hash && is_in(place, set) &&
@@ -455,7 +466,7 @@ dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **foun
 		move(places, place, true);
 		found[count++] = place;
 	}
-	LWLockRelease(lock_of(set->hash));
+	LWLockRelease(lock_of(set->bucket));
 	return count;
 }
 

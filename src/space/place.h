@@ -40,18 +40,18 @@ typedef struct DLockPlaceRef
 } DLockPlaceRef;
 
 /*
- * Places of a client; or of these what a process has, and what nobody has and is kept until
- * some time between "now" and "until".
+ * Places of a role: all of them, or those of a client; or of these what a process has, and
+ * what nobody has and is kept until some time between "now" and "until".
  */
 typedef struct DLockPlaceSet
 {
 	Oid			role;
-	const DLockBytes *client;
+	const DLockBytes *client;	/* or NULL */
 	Oid			database;		/* of the client */
-	uint32		hash;			/* by which the client is found */
 	int			process;		/* or -1 */
 	DLockTime	now;
 	DLockTime	until;
+	int			bucket;			/* where a search goes on; zero at first */
 } DLockPlaceSet;
 
 /* set-up */
@@ -72,7 +72,7 @@ extern DLockSpaceLease *dlock_place_find_id(DLockSpaceEntry *entry, uint32 clien
 extern DLockPlaceRef *dlock_place_list(Oid database, int *count);
 
 /* all of a set */
-extern bool dlock_place_seek(const DLockPlaceSet *set, uint32 *hash);
+extern bool dlock_place_seek(DLockPlaceSet *set, uint32 *hash);
 extern int	dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **found, int room);
 
 /* listening */

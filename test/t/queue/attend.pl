@@ -2,7 +2,7 @@
 # leaves them or gives them up, visits each a few times, and few of them while others cannot
 # have the lock; so does dlock_waiters.  Of two that listen the later one has the turns, and the other one sleeps.
 # What ends with time is noticed without the worker, whatever the modes in between.  A force
-# release and DROP DATABASE leave no place in the way.
+# release, DROP ROLE and DROP DATABASE leave no place in the way.
 
 use strict;
 use warnings FATAL => 'all';
@@ -426,27 +426,31 @@ is($l->answer, 'force|q|t', 'force: who listens has its turn');
 $ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(p q);
 sound($ctl, 'force');
 
-# A role is dropped: its place stays for as long as it is kept, and is passed by if the lock is
-# released by force.
+# A role is dropped: its places go, in all databases, and nobody waits for them; not if the
+# drop is rolled back.
+$node->safe_psql('postgres', 'CREATE DATABASE second');
+$node->safe_psql('second', 'CREATE EXTENSION dlock');
 $ctl->query_safe('CREATE ROLE gone LOGIN');
 my $gone = DLockSession->new($node, $db, name => 'gone', user => 'gone');
+my $second = DLockSession->new($node, 'second', name => 'second');
 holder('role', '1 h');
+$second->query_safe("SELECT dlock_acquire('role', 'holder', '1 h')");
 is($gone->query_safe("SELECT dlock_acquire('role', 'p', '10 min', keep => '2 h')"), '', 'role: a place');
+$second->query_safe("SET ROLE gone; SELECT dlock_acquire('role', 'p', '10 min', keep => '2 h'); RESET ROLE");
 enqueue($ctl, $b, "SELECT dlock_acquire('role', 'b', '1 h', NULL)");
+$ctl->query_safe('BEGIN; SAVEPOINT s; DROP ROLE gone; ROLLBACK TO s; COMMIT');
+is(queue($ctl, 'role'), 'p b', 'role: the drop is rolled back');
 $gone->quit;
 $ctl->query_safe('DROP ROLE gone');
-is(queue($ctl, 'role'), 'p b', 'role: the place stays');
-is($ctl->query_safe("SELECT dlock_force_release('role', 'test')"), '1', 'role: by force');
+is(queue($ctl, 'role'), 'b', 'role: the place is gone');
+is($second->query_safe("SELECT count(*) FROM dlock_waiters"), '0', 'role: in another database, too');
+release('role', 'holder');
 isnt($b->answer, '', 'role: who is behind has its turn');
+is($second->query_safe("SELECT dlock_release('role', 'holder')"), 't', 'role: released there');
 release('role', 'b');
-advance(2 * 3600, $ctl);
-is(queue($ctl, 'role'), '', 'role: the place is kept no longer');
 sound($ctl, 'role');
 
 # A database is dropped with places in it: their memory is free.
-$node->safe_psql('postgres', 'CREATE DATABASE second');
-$node->safe_psql('second', 'CREATE EXTENSION dlock');
-my $second = DLockSession->new($node, 'second', name => 'second');
 my $used = $ctl->query_safe('SELECT memory_used FROM dlock_stats');
 $second->query_safe("SELECT dlock_acquire_each(array_fill('role'::text, '{200}'), array_agg('c' || i), '10 min', keep => '2 h') FROM generate_series(1, 200) i");
 cmp_ok($ctl->query_safe('SELECT memory_used FROM dlock_stats'), '>=', $used + 200 * 232, 'database: places take memory');
