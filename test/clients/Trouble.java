@@ -50,6 +50,9 @@ final class Trouble {
 
     private static final Duration HOUR = Duration.ofHours(1);
     private static final Duration MINUTE = Duration.ofMinutes(1);
+
+    /** Of a lease that is renewed every second, so that its loss is told soon. */
+    private static final Duration BRIEF = Duration.ofSeconds(6);
     private static final PGSimpleDataSource SOURCE = Pool.server();
     private static final Session SESSION = Dlock.connect(SOURCE);
     private static final Logger LOGGER = Logger.getLogger("dlock");
@@ -147,7 +150,7 @@ final class Trouble {
 
     /** A loss gets to the catch as that, whatever the work makes of the interrupt; and the interrupt does not outlast it. */
     private static void loss() throws Exception {
-        LeaseLost lost = raises(LeaseLost.class, () -> SESSION.lease("job").ttl(Duration.ofSeconds(3)).run(lease -> {
+        LeaseLost lost = raises(LeaseLost.class, () -> SESSION.lease("job").ttl(BRIEF).run(lease -> {
             forceRelease("job");
             Thread.sleep(600_000);
             return null;
@@ -156,7 +159,7 @@ final class Trouble {
         expect(!Thread.currentThread().isInterrupted(), "interrupted after the work");
 
         // Work that looks, and keeps the interrupt.
-        raises(LeaseLost.class, () -> SESSION.lease("job").ttl(Duration.ofSeconds(3)).run(lease -> {
+        raises(LeaseLost.class, () -> SESSION.lease("job").ttl(BRIEF).run(lease -> {
             forceRelease("job");
             waitUntil(lease::isLost);
             waitUntil(() -> Thread.currentThread().isInterrupted());
@@ -167,7 +170,7 @@ final class Trouble {
 
         // In a try statement it is suppressed by what the work throws.
         InterruptedException stopped = raises(InterruptedException.class, () -> {
-            try (Lease lease = SESSION.lease("job").ttl(Duration.ofSeconds(3)).acquire()) {
+            try (Lease lease = SESSION.lease("job").ttl(BRIEF).acquire()) {
                 forceRelease(lease.name());
                 Thread.sleep(600_000);
             }
@@ -184,8 +187,8 @@ final class Trouble {
         }));
 
         // If one within the other is lost, the outer work is not stopped; if both are, it is.
-        SESSION.lease("outer").ttl(Duration.ofSeconds(3)).run(outer -> {
-            raises(LeaseLost.class, () -> SESSION.lease("job").ttl(Duration.ofSeconds(3)).run(lease -> {
+        SESSION.lease("outer").run(outer -> {
+            raises(LeaseLost.class, () -> SESSION.lease("job").ttl(BRIEF).run(lease -> {
                 forceRelease("job");
                 Thread.sleep(600_000);
                 return null;
@@ -194,8 +197,8 @@ final class Trouble {
             outer.check();
             return null;
         });
-        raises(LeaseLost.class, () -> SESSION.lease("outer").ttl(Duration.ofSeconds(3)).run(outer -> {
-            raises(LeaseLost.class, () -> SESSION.lease("job").ttl(Duration.ofSeconds(3)).run(lease -> {
+        raises(LeaseLost.class, () -> SESSION.lease("outer").ttl(BRIEF).run(outer -> {
+            raises(LeaseLost.class, () -> SESSION.lease("job").ttl(BRIEF).run(lease -> {
                 forceRelease("job");
                 forceRelease("outer");
                 waitUntil(() -> lease.isLost() && outer.isLost());
@@ -223,7 +226,7 @@ final class Trouble {
         expect(ended.isLost() && is("SELECT count(*) FROM written", "0"), "committed after the end");
 
         // A statement under way when it is lost ends.
-        LeaseLost lost = raises(LeaseLost.class, () -> SESSION.lease("job").ttl(Duration.ofSeconds(3)).run(lease ->
+        LeaseLost lost = raises(LeaseLost.class, () -> SESSION.lease("job").ttl(BRIEF).run(lease ->
             lease.transaction(SOURCE, connection -> {
                 forceRelease("job");
                 return execute(connection, "SELECT pg_sleep(3600)");
@@ -254,7 +257,7 @@ final class Trouble {
     /** onLost, which may call close(): the block tells why it has ended. */
     private static void tellers() throws Exception {
         CompletableFuture<Void> closed = new CompletableFuture<>();
-        LeaseLost lost = raises(LeaseLost.class, () -> SESSION.lease("job").ttl(Duration.ofSeconds(3)).onLost(lease -> {
+        LeaseLost lost = raises(LeaseLost.class, () -> SESSION.lease("job").ttl(BRIEF).onLost(lease -> {
             lease.close();
             closed.complete(null);
         }).run(lease -> {

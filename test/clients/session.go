@@ -430,6 +430,12 @@ func worker(ctx context.Context, c *command) (any, error) {
 	var mu sync.Mutex
 	running, most := map[string]bool{}, 0
 	options := c.Options.list()
+
+	// The first tasks go on as soon as so many are there.
+	all := make(chan struct{})
+	if c.Options.Concurrency == 0 {
+		close(all)
+	}
 	handler := func(ctx context.Context, task *dlock.Task) error {
 		var payload struct {
 			Fail  int
@@ -449,6 +455,9 @@ func worker(ctx context.Context, c *command) (any, error) {
 		running[task.Key] = true
 		if len(running) > most {
 			most = len(running)
+			if most == c.Options.Concurrency {
+				close(all)
+			}
 		}
 		mu.Unlock()
 		defer func() {
@@ -469,7 +478,7 @@ func worker(ctx context.Context, c *command) (any, error) {
 				return ctx.Err()
 			}
 		}
-		time.Sleep(2 * time.Millisecond)
+		<-all
 		if task.Attempts <= payload.Fail {
 			return errors.New("as told")
 		}

@@ -15,7 +15,6 @@ let lastBeat = performance.now();
 let stall = 0; // the longest time that this process did not run
 
 const say = (id, ...words) => fs.writeSync(1, `${id} ${words.join(' ')}\n`);
-const nap = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 function beat() {
   stall = Math.max(stall, performance.now() - lastBeat);
@@ -134,7 +133,10 @@ const commands = {
   // A task fails if its payload says so, writes if its payload says what, or waits to be told.
   async worker({ id, queue, options }) {
     const counts = new Map();
+    const { concurrency = 1 } = options || {};
     let most = 0;
+    let all; // the first tasks go on as soon as so many are there
+    const many = new Promise((resolve) => { all = resolve; });
     const worker = session.worker(queue, async (task) => {
       const { fail, sql, wait, again } = task.payload || {};
       if (counts.has(task.key)) {
@@ -142,6 +144,9 @@ const commands = {
       }
       counts.set(task.key, true);
       most = Math.max(most, counts.size);
+      if (most === concurrency) {
+        all();
+      }
       try {
         if (wait) {
           say(id, 'works', task.key, task.attempts);
@@ -154,7 +159,7 @@ const commands = {
           });
           task.check();
         }
-        await nap(2);
+        await many;
         if (fail && task.attempts <= fail) {
           throw new Error('as told');
         }

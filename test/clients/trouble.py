@@ -129,14 +129,12 @@ def hanging():
 
 
 def blocked():
-    """A program that blocks its event loop for longer than the ttl keeps its lease."""
+    """A lease is renewed, again and again, while the program blocks its event loop."""
     async def work():
-        async with session.lease('job', 3) as lease:
-            token = sql("SELECT token FROM dlock_leases WHERE name = 'job'")
-            end = time.monotonic() + 5
-            while time.monotonic() < end:
-                time.sleep(0.1)
-            assert sql(f"SELECT dlock_check('job', {token})") == 't'
+        async with session.lease('job', HOUR) as lease:
+            for _ in range(2):
+                before = lease.remaining()
+                wait_until(lambda: lease.remaining() > before)
             lease.check()
     asyncio.run(work())
     nothing_left()
@@ -356,6 +354,7 @@ def cancels():
 
 def alone():
     """A thread that is alone asks for itself: it wakes no other, and a pair is two statements, which get prepared."""
+    _hold.RENEW_EVERY = 600.0
     calls = []
 
     def work():
@@ -372,7 +371,7 @@ def alone():
     thread.start()
     thread.join()
     assert calls.count('send') == 400, calls.count('send')
-    assert calls.count('put') < 100, calls.count('put')      # now and then, for a timer
+    assert calls.count('put') < 100, calls.count('put')      # for a timer, of an answer that is late
     line = session._lines.lines[0]
     assert len(line.names) == 2, line.names
 
@@ -398,7 +397,7 @@ def together():
             before_each(line, 'send', lambda line=line: sends.append(line.batch[0].kind))
         before_each(core().inbox, 'put', lambda: puts.append(1))
         await asyncio.gather(*[task(i) for i in range(32)])
-    _lines.DOZE = _lines.GATHER = 600.0     # the loop is given time for all that it is to read, and to send
+    _lines.DOZE = _lines.GATHER = _hold.RENEW_EVERY = 600.0     # the loop is given time for all that it is to read, and to send
     asyncio.run(tasks())
     assert len(puts) < 10, len(puts)    # now and then, for a timer
     # The first task asks alone, and the others together.
@@ -518,7 +517,7 @@ def interrupted():
 
     async def both():
         return await asyncio.gather(*[session.lease(f'job {i}').aacquire() for i in range(2)])
-    session.lease('job', 3).acquire().release()
+    session.lease('job', HOUR).acquire().release()
     signal.signal(signal.SIGUSR1, ask)
     before_once(session._lines, 'request', lambda: signal.raise_signal(signal.SIGUSR1))
     for lease in loop.run_until_complete(both()):
@@ -643,9 +642,8 @@ def cut():
         thread.start()
         conn = silent.accept()[0]
         lines.cut()
-        begun = time.monotonic()
         thread.join()
-        assert 'closed' in str(told[0]) and time.monotonic() - begun < 5, told
+        assert 'closed' in str(told[0]), told
         conn.close()
 
         # However urgent it is, it has time to connect.
@@ -1101,7 +1099,7 @@ def misuse():
         before = lease.remaining()
         wait_until(lambda: lease.lost or lease.remaining() > before)
         lease.check()
-    for span in 1, 0.5, timedelta(seconds=1):
+    for span in 60, 60.5, timedelta(minutes=1):
         with dlock.lease('', 'job', span):
             pass
     with session.task('mine'), session.lease('job') as lease:

@@ -15,7 +15,7 @@ use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(cli cli_is cli_program end_proxy end_ride start_proxy start_ride use_server run_waits without_release_answers);
+our @EXPORT = qw(cli cli_is cli_program end_proxy end_ride start_proxy start_ride use_server run_waits set_timeouts waits_anew without_release_answers);
 
 my $number = 0;
 
@@ -222,6 +222,38 @@ sub run_waits
 		"SELECT count(*) = " . ($count // 1) . " FROM dlock_waiters WHERE name = '$name'")
 	  or croak "nobody waits for $name";
 	return;
+}
+
+# Set these timeouts of the server, for sessions that are there, too, from their next statement on: a command that
+# has connected is not ended by them before it can turn them off.  Sessions of the test itself have none.
+sub set_timeouts
+{
+	my ($node, %timeouts) = @_;
+	local $ENV{PGUSER} = getpwuid $>;
+	my $loaded = 'SELECT pg_conf_load_time()';
+	my $before = $node->safe_psql('postgres', $loaded);
+
+	foreach my $name (keys %timeouts)
+	{
+		$node->safe_psql('postgres', "ALTER ROLE CURRENT_USER SET $name = 0; ALTER SYSTEM SET $name = '$timeouts{$name}'");
+	}
+	$node->reload;
+	wait_until(sub { $node->safe_psql('postgres', $loaded) ne $before }) or croak 'the configuration is not read';
+	return;
+}
+
+# Cancel the statement of a role that waits, or will, and wait until the next one has waited for so many seconds.
+sub waits_anew
+{
+	my ($node, $role, $seconds) = @_;
+	local $ENV{PGUSER} = getpwuid $>;
+	my $waits = "FROM pg_stat_activity WHERE usename = '$role' AND state = 'active' AND wait_event_type = 'Extension'";
+	my $since;
+
+	wait_until(sub { ($since) = split /\|/, $node->safe_psql('postgres', "SELECT clock_timestamp(), pg_cancel_backend(pid) $waits"); defined $since })
+	  or croak "nothing of $role waits";
+	return $node->poll_query_until('postgres',
+		"SELECT count(*) = 1 $waits AND query_start > '$since' AND query_start < clock_timestamp() - interval '$seconds s'");
 }
 
 # Run code while the answer to each first of two requests to release by token is lost on

@@ -1,4 +1,4 @@
-# PgBouncer in transaction mode before a server.
+# PgBouncer before a server.
 
 package DLockPooler;
 
@@ -21,7 +21,7 @@ sub is_installed
 }
 
 # Start one for database postgres of a server.  Fields: host, the directory of its socket; port, of that and of
-# 127.0.0.1.  Options: user, size (2), of the pool, conf, more lines of configuration.
+# 127.0.0.1.  Options: mode (transaction), user, size (2), of the pool, conf, more lines of configuration.
 sub start
 {
 	my ($class, $node, %params) = @_;
@@ -29,6 +29,7 @@ sub start
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
 	my $user = $params{user} // $ENV{PGUSER} // getpwuid $>;
 	my $size = $params{size} // 2;
+	my $mode = $params{mode} // 'transaction';
 	my $conf = $params{conf} // '';
 
 	append_to_file("$dir/users", qq("$user" ""\n));
@@ -41,7 +42,7 @@ listen_port = $port
 unix_socket_dir = $dir
 auth_type = trust
 auth_file = $dir/users
-pool_mode = transaction
+pool_mode = $mode
 default_pool_size = $size
 ignore_startup_parameters = extra_float_digits
 $conf

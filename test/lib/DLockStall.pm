@@ -14,13 +14,10 @@ use POSIX ();
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
 use Test::More;
 
-our @EXPORT = qw(in_time stood_still undisturbed);
+our @EXPORT = qw(in_time);
 
 my $nap = 0.1;
 my $much = 0.5;
-
-# How often something is done that a machine which stands still may disturb.
-my $attempts = 10;
 
 my ($watcher, $pid);
 start_watcher();
@@ -83,26 +80,6 @@ sub in_time
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	return cmp_ok($to - $from, '<', $seconds + stood_still($from), $test_name);
-}
-
-# Do something that has to be done within a time, and return what it returns.  If it
-# did not go well, and the machine stood still meanwhile, it is done again.  Without
-# "is_well", which is called with the result, it is not known whether it went well.
-sub undisturbed
-{
-	my ($do, $is_well) = @_;
-	my $result;
-
-	foreach my $attempt (1 .. $attempts)
-	{
-		my $from = mono_now();
-
-		$result = $do->();
-		last if $is_well && $is_well->($result);
-		my $stood_still = stood_still($from) or last;
-		note sprintf 'done again, for the machine stood still for %.1f s', $stood_still;
-	}
-	return $result;
 }
 
 END

@@ -1,4 +1,4 @@
-# Proves: dlock run keeps its lease over a failover, and whatever timeouts its role has.
+# Proves: dlock run keeps its lease over a failover, and whatever timeouts the server has.
 
 use strict;
 use warnings FATAL => 'all';
@@ -7,7 +7,6 @@ use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
 use DLockCli;
-use DLockStall;
 use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
@@ -26,26 +25,25 @@ sub sql
 	return ($on // $node)->safe_psql($db, $sql);
 }
 
-# Timeouts of the role are for others.  They hold while it connects, too, which a
-# machine that stands still may do just then; later it asks every second, and is idle
-# in between.
+# Timeouts of the server are for others: the session of a command has none when it is idle, nor when it waits.
 {
-	sql("CREATE ROLE hasty LOGIN SUPERUSER");
-	sql("ALTER ROLE hasty SET $_") foreach "statement_timeout = '2s'", "idle_session_timeout = '900ms'", "lock_timeout = '2s'";
-	my $run = undisturbed(sub { cli({ env => { PGUSER => 'hasty' } }, qw(run -s hasty sleep 3)) });
-	is($run->{code}, 0, 'timeouts of the role: keeping a lease');
-	is($run->{err}, '', 'timeouts of the role: without a word');
+	my @timeouts = qw(statement_timeout lock_timeout idle_session_timeout);
+
+	sql('CREATE ROLE hasty LOGIN SUPERUSER');
+	set_timeouts($node, map { $_ => '1h' } @timeouts);
+	my $keeps = start_ride(qw(-d user=hasty -s kept));
 	sql("SELECT dlock_acquire('hasty', 'holder', '1 h')");
-	$run = undisturbed(
-		sub {
-			my $waits = DLockCli->start({ env => { PGUSER => 'hasty' } }, qw(run hasty true));
-			wait_until(sub { $waits->ended || sql("SELECT count(*) FROM dlock_waiters WHERE name = 'hasty'") == 1 });
-			return $waits;
-		}, sub { !$_[0]->ended });
-	ok(wait_until(sub { sql("SELECT waited > interval '3 s' FROM dlock_waiters WHERE name = 'hasty'") eq 't' }),
-		'timeouts of the role: keeps its place in the queue');
+	my $waits = DLockCli->start(qw(run -d user=hasty hasty true));
+	run_waits($node, 'hasty');
+	set_timeouts($node, (map { $_ => '1s' } @timeouts), idle_session_timeout => '100ms');
+	my $renewed = sql('SELECT renewals FROM dlock_stats');
+	ok(waits_anew($node, 'hasty', 1.5), 'timeouts: keeps its place in the queue');
+	ok($node->poll_query_until($db, "SELECT renewals > $renewed + 1 FROM dlock_stats"), 'timeouts: keeps its lease');
+	set_timeouts($node, map { $_ => 0 } @timeouts);
+	unlike(slurp_file($node->logfile), qr/idle-session timeout/, 'timeouts: is not cut off');
 	sql("SELECT dlock_release('hasty', 'holder')");
-	is($run->finish->{code}, 0, 'timeouts of the role: exit code');
+	is($waits->finish->{code}, 0, 'timeouts: exit code of what has waited');
+	is(end_ride($keeps)->{code}, 3, 'timeouts: exit code of what was kept');
 }
 
 # A standby takes the primary's place, and is promoted a while later.

@@ -2,7 +2,7 @@
 # name of an owner ends no wait, keeps nobody from waiting and closes no ring; what
 # is bound to a session is stuck when the session waits, for whatever role.  An owner
 # that waits twice for a lock holds one lease in the end.  The grant wakes its other
-# request, and nobody else's.
+# request, and nobody else's.  The clock stands still: only a wake-up tells a session.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,14 +10,16 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockQueue;
 use DLockSession;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main', conf => "deadlock_timeout = 100ms\n");
+my $timeout = 60;
+my $node = start_fault_node('main', conf => "deadlock_timeout = ${timeout}s\n");
+still_worker($node);
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 
@@ -41,6 +43,32 @@ sub release_all
 	return $session->query_safe("SELECT dlock_release_all('$owner')");
 }
 
+# The server has settled: these sessions wait no longer, so their answers are on their way.
+sub answered_of
+{
+	my @sessions = @_;
+	my $pids = join ', ', map { $_->pid } @sessions;
+	my %waits = map { $_ => 1 } split /\n/, $ctl->query_safe("SELECT pid FROM dlock_waiters WHERE pid IN ($pids)");
+
+	return grep { !$waits{ $_->pid } } @sessions;
+}
+
+# The answer of a session that has been woken.
+sub told
+{
+	my ($session) = @_;
+
+	settle($ctl);
+	die "$session->{name} is not woken" if !answered_of($session);
+	return $session->result;
+}
+
+# How often these sessions have been woken.
+sub woken
+{
+	return map { my %count = counts($ctl, $_); $count{woken} } @_;
+}
+
 # A lease that another role acquires beside the one that is waited for.
 {
 	$ctl->query_safe(acquire('one', 'holder', mode => 'CR'));
@@ -48,7 +76,7 @@ sub release_all
 	isnt($guest[0]->query_safe(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: a guest of the name of a waiter gets a lease');
 	release_all($guest[0], 'w');
 	isnt($guest[0]->query_safe(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: and again');
-	nobody_answers('one: the waiter waits on', $app[0]);
+	still_waits($ctl, 'one: the waiter waits on', $app[0]);
 	enqueue($ctl, $guest[1], acquire('one', 'holder', mode => 'PW'));
 	is($ctl->query_safe("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY position) FROM dlock_waiters WHERE name = 'one'"),
 		'app w, guest holder', 'one: the queue has both');
@@ -69,7 +97,7 @@ sub release_all
 	$ctl->query_safe(acquire('b', 'holder', mode => 'CR'));
 	enqueue($ctl, $app[0], "SELECT dlock_acquire_all('{a,b}', 'w', '1 h', NULL)");
 	$guest[0]->query_safe(acquire('b', 'w', mode => 'NL', wait => "'0'"));
-	nobody_answers('several: the waiter waits on', $app[0]);
+	still_waits($ctl, 'several: the waiter waits on', $app[0]);
 	release_all($ctl, 'holder');
 	like($app[0]->result->{out}, qr/^\{\d+,\d+\}$/, 'several: it gets both');
 	release_all($app[0], 'w');
@@ -82,7 +110,7 @@ sub release_all
 	$guest[0]->query_safe(acquire('convert', 'v', mode => 'shared'));
 	my $member = DLockSession->new($node, $db, name => 'member');
 	enqueue($ctl, $member, "SELECT dlock_convert('convert', $token, 'exclusive', NULL)");
-	nobody_answers('convert: it waits', $member);
+	still_waits($ctl, 'convert: it waits', $member);
 	is($ctl->query_safe("SELECT role || ' ' || owner FROM dlock_waiters WHERE name = 'convert'"), 'app w', 'convert: for its owner');
 	release_all($guest[0], 'v');
 	isnt($member->result->{out}, '', 'convert: done');
@@ -96,7 +124,8 @@ sub release_all
 	$app[0]->query_safe(acquire('right', 'v'));
 	enqueue($ctl, $app[1], acquire('right', 'w'));
 	enqueue($ctl, $app[2], acquire('left', 'v'));
-	nobody_answers('ring of names: nobody is told', @app[ 1, 2 ]);
+	advance($timeout, $ctl);
+	still_waits($ctl, 'ring of names: nobody is told', @app[ 1, 2 ]);
 	release_all($guest[0], 'w');
 	isnt($app[2]->result->{out}, '', 'ring of names: they go on');
 	release_all($app[0], 'v');
@@ -109,8 +138,9 @@ sub release_all
 	$guest[0]->query_safe(acquire('left', 'w'));
 	$app[0]->query_safe(acquire('right', 'w'));
 	enqueue($ctl, $guest[1], acquire('right', 'w'));
-	$app[1]->ask(acquire('left', 'w'));
-	my ($told) = wait_any(20, $guest[1], $app[1]);
+	enqueue($ctl, $app[1], acquire('left', 'w'));
+	advance($timeout, $ctl);
+	my ($told) = answered_of($guest[1], $app[1]);
 	is($told->result->{state}, '40P01', 'ring of owners: one is told');
 	release_all($_, 'w') foreach $guest[0], $app[0];
 	my ($other) = grep { $_->{pending} } $guest[1], $app[1];
@@ -123,19 +153,19 @@ sub release_all
 	my $session = DLockSession->new($node, $db, name => 'both');
 
 	$session->query_safe("SELECT dlock_acquire('bound', bind => 'session'); SET ROLE app");
-	$session->ask("SELECT dlock_acquire('bound', wait => NULL)");
+	enqueue($ctl, $session, "SELECT dlock_acquire('bound', wait => NULL)");
+	advance($timeout, $ctl);
 	is($session->result->{state}, '40P01', 'bound: the session waits for itself');
 	$session->query_safe("BEGIN; SELECT dlock_acquire('bound-2', bind => 'transaction'); SET LOCAL ROLE guest");
-	$session->ask("SELECT dlock_acquire('bound-2', wait => NULL)");
+	enqueue($ctl, $session, "SELECT dlock_acquire('bound-2', wait => NULL)");
+	advance($timeout, $ctl);
 	is($session->result->{state}, '40P01', 'bound: likewise its transaction');
 	$session->query_safe('ROLLBACK');
 	$session->quit;
 }
 
-# From here on no session looks for a deadlock by itself: only a wake-up tells it, in time.  (One
-# for another cause may come some ten seconds later.)
-my $told_within = 5;
-my @s = open_sessions($node, $db, 22, name => 's', setup => "SET deadlock_timeout = '1 h'");
+# From here on no time passes, so no session looks for a deadlock by itself.
+my @s = open_sessions($node, $db, 22, name => 's');
 
 # An owner that waits more than once holds one lease.  Each case: a lock in the way,
 # and what two sessions of the owner ask for.
@@ -167,7 +197,7 @@ foreach my $case (
 		$ctl->query_safe("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
 
 		# One that asks for several may be served after those that ask for one.
-		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { $s[$_]->result($told_within) } 0, 1;
+		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { told($_) } @s[ 0, 1 ];
 		like($granted->{out}, qr/^\{?\d+/, "$label: one gets it") or diag($granted->{err});
 		if ($reentry eq 'deny')
 		{
@@ -188,34 +218,19 @@ foreach my $case (
 # Lets go what these sessions wait for, and what they got.
 sub let_go
 {
-	my @waiting = grep { $_->{pending} } @_;
+	my @waiting = @_;
 
 	while (@waiting)
 	{
 		$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
-		$_->result($told_within) foreach wait_any(0.1, @waiting);
+		settle($ctl);
+		my @answered = answered_of(@waiting) or die 'nobody is granted a lock';
+		$_->result foreach @answered;
 		@waiting = grep { $_->{pending} } @waiting;
 	}
 	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
 	queues_are_empty($ctl, 'nobody waits');
 	return;
-}
-
-# How often these sessions have gone to sleep, once all of them sleep.
-sub settled_sleeps
-{
-	my @sessions = @_;
-	my @before = (-1);
-	my @now;
-
-	wait_until(
-		sub {
-			@now = map { sleeps($_->{pid}) } @sessions;
-			my $same = "@now" eq "@before" && !grep { slurp_file("/proc/$_->{pid}/stat") !~ /\) S /s } @sessions;
-			@before = @now;
-			return $same;
-		}) or die 'not all of them sleep';
-	return @now;
 }
 
 # A newcomer of the owner, granted beside the holder.  20 others wait for the same lock,
@@ -232,13 +247,14 @@ sub settled_sleeps
 		my $reentry = $state eq '55000' ? ", reentry => 'return'" : '';
 
 		enqueue($ctl, $waiter, "SELECT dlock_acquire('beside', 'twin', '1 h', NULL$reentry)");
-		my @before = settled_sleeps($elsewhere, @others);
+		settle($ctl);
+		my @before = woken($elsewhere, @others);
 		$ctl->query_safe(acquire('beside', 'twin', mode => 'NL', wait => "'0'"));
-		is($waiter->result($told_within)->{state}, $state, "beside, $state: the waiter is told");
-		is_deeply([ settled_sleeps($elsewhere, @others) ], \@before, "beside, $state: the others sleep on, and the owner for another lock");
+		is(told($waiter)->{state}, $state, "beside, $state: the waiter is told");
+		is_deeply([ woken($elsewhere, @others) ], \@before, "beside, $state: the others sleep on, and the owner for another lock");
 		$ctl->query_safe("SELECT dlock_release('beside', 'twin')");
 	}
-	let_go(@s);
+	let_go($elsewhere, @others);
 }
 
 # Paths of an owner wait, behind another owner; what it gets above them by a conversion is
@@ -252,13 +268,13 @@ sub settled_sleeps
 	enqueue($ctl, $other, acquire('tree', 'other'));
 	enqueue($ctl, $waiters[$_], "SELECT dlock_acquire_path('tree/$_', 'twin', '1 h', NULL)") foreach 0 .. 3;
 	isnt($ctl->query_safe("SELECT dlock_convert('tree', $token, 'PW')"), '', 'paths: the owner gets what is above them');
-	is($_->result($told_within)->{state}, '40P01', "paths: $_->{name} is told") foreach @waiters;
-	nobody_answers('paths: the other owner waits on', $other);
+	is(told($_)->{state}, '40P01', "paths: $_->{name} is told") foreach @waiters;
+	still_waits($ctl, 'paths: the other owner waits on', $other);
 	let_go($other);
 }
 
 $_->quit foreach @app, @guest, @s;
 $ctl->quit;
 $node->stop;
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
+log_is_clean($node);
 done_testing();
