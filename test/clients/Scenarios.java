@@ -34,6 +34,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
 import javax.sql.DataSource;
 import org.postgresql.ds.PGSimpleDataSource;
 
@@ -280,6 +281,12 @@ final class Scenarios {
         }
     }
 
+    /** Which of so many servers has each of the locks. */
+    private static Object shard(Json command) {
+        List<Integer> servers = IntStream.range(0, command.number("count")).boxed().toList();
+        return String.join(", ", command.texts("names").stream().map(name -> Dlock.shardOf(name, servers).toString()).toList());
+    }
+
     private static Object close() {
         session.close();
         return null;
@@ -434,6 +441,7 @@ final class Scenarios {
             case "many" -> thing -> many(command, thing);
             case "each" -> thing -> each(command, List.of(session));
             case "shards" -> thing -> shards(command);
+            case "shard" -> thing -> shard(command);
             case "close" -> thing -> close();
             case "load" -> thing -> load(command);
             case "once" -> thing -> session.once(command.text("name"), span(command.get("every"))).isPresent() ? "won" : "no";

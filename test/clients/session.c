@@ -934,6 +934,22 @@ do_shards(Thing *it)
 	dlock_close(down);
 }
 
+/* Which of so many servers has each of the locks. */
+static void
+do_shard(Thing *it)
+{
+	int			count;
+	char	  **names = list(it->line, "names", &count);
+	unsigned int servers = (unsigned int) number(it->line, "count", 1);
+	char		all[WORDS] = "";
+	char	   *at = all;
+
+	for (int i = 0; i < count; i++)
+		at += sprintf(at, "%s%u", (i > 0) ? ", " : "", dlock_shard_of(names[i], servers));
+	say(it->id, "ended %s", all);
+	free_list(names);
+}
+
 /* What waits is told so. */
 static void
 close_session(void)
@@ -1150,7 +1166,7 @@ static const struct
 }			commands[] = {
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
-	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
+	{"close", do_close}, {"shards", do_shards}, {"shard", do_shard}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
 	{"keepalives", do_keepalives}, {"gone", do_gone}, {"anew", do_anew}, {"pair", do_pair}
 };
 

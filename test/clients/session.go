@@ -313,6 +313,18 @@ var commands = map[string]func(context.Context, *command) (any, error){
 		return each(ctx, c, d.session, down), nil
 	},
 
+	// Which of so many servers has each of the locks.
+	"shard": func(ctx context.Context, c *command) (any, error) {
+		var servers, shards []string
+		for i := 0; i < c.Count; i++ {
+			servers = append(servers, fmt.Sprint(i))
+		}
+		for _, name := range c.Names.([]any) {
+			shards = append(shards, dlock.ShardOf(name.(string), servers))
+		}
+		return strings.Join(shards, ", "), nil
+	},
+
 	// Workflows, so many at a time, each with some leases, one within the other, and work in the pool.
 	"load": func(ctx context.Context, c *command) (any, error) {
 		var next atomic.Int64

@@ -94,6 +94,11 @@ const commands = {
     return (await Promise.all(names.map((name) => dlock.lease([pool, 'host=/nonexistent'], name, {}, () => 'ok').catch(outcome)))).join(', ');
   },
 
+  // Which of so many servers has each of the locks.
+  async shard({ names, count }) {
+    return names.map((name) => dlock.shardOf(name, [...Array(count).keys()])).join(', ');
+  },
+
   // Workflows, so many at a time, each with some leases, one within the other, and work in the pool.
   async load({ workflows, concurrency, locks, names, query }) {
     let next = 0;

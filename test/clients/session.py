@@ -97,6 +97,14 @@ def build(command):
     return 'written'
 
 
+def shard(command):
+    """Which of so many servers has each of the locks."""
+    return ', '.join(str(dlock.shard_of(name, range(command['count']))) for name in command['names'])
+
+
+ANY_MODE = {'block': block, 'build': build, 'shard': shard}
+
+
 @contextlib.contextmanager
 def handled(id, task, counts, running):
     """A task that a worker handles, alone among those of its key; counts says how many were handled at a time."""
@@ -272,8 +280,8 @@ class Sync:
 
     def run(self, command):
         try:
-            error, value = None, (block(command) if command['do'] == 'block' else build(command) if command['do'] == 'build'
-                                  else getattr(self, command['do'])(command))
+            do = ANY_MODE.get(command['do']) or getattr(self, command['do'])
+            error, value = None, do(command)
         except BaseException as failure:
             error, value = failure, None
         ended(command['id'], error, value)
@@ -287,7 +295,7 @@ class Sync:
         def read():
             for line in sys.stdin:
                 command = json.loads(line)
-                if not hasattr(self, command['do']) and command['do'] not in ('block', 'build'):
+                if not hasattr(self, command['do']) and command['do'] not in ANY_MODE:
                     if command['do'] == 'cancel':
                         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                     else:
@@ -453,8 +461,8 @@ class Async:
 
     async def run(self, command):
         try:
-            error, value = None, (block(command) if command['do'] == 'block' else build(command) if command['do'] == 'build'
-                                  else await getattr(self, command['do'])(command))
+            do = ANY_MODE.get(command['do'])
+            error, value = None, do(command) if do else await getattr(self, command['do'])(command)
         except Exception as failure:
             error, value = failure, None
         ended(command['id'], error, value)
@@ -464,7 +472,7 @@ class Async:
         await self.pool.open()
 
         def order(command):
-            if hasattr(self, command['do']) or command['do'] in ('block', 'build'):
+            if hasattr(self, command['do']) or command['do'] in ANY_MODE:
                 context = live[command['in']]['context'] if 'in' in command else contextvars.copy_context()
                 work = context.run(asyncio.ensure_future, self.run(command))
                 live.setdefault(command['id'], {}).update(cancel=lambda _: loop.call_soon(work.cancel), work=work)     # not before it has begun

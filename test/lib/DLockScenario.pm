@@ -7,6 +7,8 @@
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
 #   ["ID", WORD, {...}]         tell it: end, fail, cancel, go
 #   ["expect", ID, EVENT...]    the next events of ID match these patterns
+#   ["either", IDS, IDS, EVENT] the next event of the last of one list does; if that is the second one, the
+#                               lists are swapped from then on
 #   ["sql", SQL]                another session does that; it must succeed
 #   ["is", SQL, VALUE]          ... and gets that answer
 #   ["becomes", SQL, VALUE]     ... or will get it
@@ -38,7 +40,7 @@ our @EXPORT = qw(run_scenarios run_all_scenarios run_pooler_scenarios scenario_s
 
 my $file = __FILE__ =~ s{[^/]*$}{../clients/scenarios.json}r;
 my $json = JSON::PP->new->canonical;
-my ($node, $proxy, @command, @frozen, %programs, $program, $prefix);
+my ($node, $proxy, @command, @frozen, %programs, $program, $prefix, %swapped, %program_of);
 my $number = 0;
 
 # ---------------------------------------------------------------------------
@@ -87,7 +89,7 @@ sub end_program
 sub own
 {
 	my ($id) = @_;
-	return ref $id ? [ map { own($_) } @$id ] : "$prefix$id";
+	return ref $id ? [ map { own($_) } @$id ] : $prefix . ($swapped{$id} // $id);
 }
 
 sub tell_program
@@ -95,16 +97,36 @@ sub tell_program
 	my ($message) = @_;
 
 	$message->{$_} = own($message->{$_}) foreach grep { exists $message->{$_} } qw(id in lease leases also);
-	print { $program->{in} } $json->encode($message), "\n" or croak "the program has gone: $!";
+	my $of = $program_of{ $message->{id} } //= $program;
+	print { $of->{in} } $json->encode($message), "\n" or croak "the program has gone: $!";
 	return;
 }
 
-# The events of an id that have been printed.
+# The events of an id that have been printed, and were not expected yet.
 sub events
 {
 	my ($id) = @_;
 	$id = own($id);
-	return grep { s/^\Q$id\E // } split /\n/, -e $program->{out} ? slurp_file($program->{out}) : '';
+	my $of = $program_of{$id};
+	my @events = grep { s/^\Q$id\E // } split /\n/, -e $of->{out} ? slurp_file($of->{out}) : '';
+	splice @events, 0, $of->{seen}{$id} // 0;
+	return @events;
+}
+
+sub expect
+{
+	my ($id, @patterns) = @_;
+	my $of = $program_of{ own($id) };
+
+	wait_until(sub { events($id) >= @patterns || waitpid($of->{pid}, POSIX::WNOHANG()) == $of->{pid} });
+	my @events = events($id);
+	$of->{seen}{ own($id) } += @patterns;
+	my $good = 1;
+	foreach my $i (0 .. $#patterns)
+	{
+		$good &= like($events[$i] // 'nothing', qr/^(?:$patterns[$i])$/, "$of->{name}: $id $patterns[$i]") // 0;
+	}
+	return $good || diag(slurp_file($of->{out}), slurp_file($of->{err}));
 }
 
 # ---------------------------------------------------------------------------
@@ -162,19 +184,13 @@ my %steps = (
 	},
 	refused => sub { my ($sql, $sqlstate) = @_; return sqlstate_is($node, 'postgres', $sql, $sqlstate, "$sqlstate: $sql") },
 	server => sub { $server{ $_[0] }->(); return 1 },
-	expect => sub {
-		my ($id, @patterns) = @_;
-		my $seen = $program->{seen}{"$prefix$id"} // 0;
+	expect => \&expect,
+	either => sub {
+		my ($one, $other, $pattern) = @_;
 
-		$program->{seen}{"$prefix$id"} = $seen + @patterns;
-		wait_until(sub { events($id) >= $seen + @patterns || waitpid($program->{pid}, POSIX::WNOHANG()) == $program->{pid} });
-		my @events = (events($id))[ $seen .. $seen + $#patterns ];
-		my $good = 1;
-		foreach my $i (0 .. $#patterns)
-		{
-			$good &= like($events[$i] // 'nothing', qr/^(?:$patterns[$i])$/, "$program->{name}: $id $patterns[$i]") // 0;
-		}
-		return $good || diag(slurp_file($program->{out}), slurp_file($program->{err}));
+		wait_until(sub { events($one->[-1]) || events($other->[-1]) });
+		@swapped{ @$one, @$other } = (@$other, @$one) if !events($one->[-1]);
+		return expect($one->[-1], $pattern);
 	});
 
 sub run_step
@@ -216,6 +232,7 @@ sub run_scenarios
 		next if ($scenario->{needs} // '') eq 'extension' && sql(q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}) == 0;
 		next if $ENV{DLOCK_SCENARIO} && $scenario->{name} !~ $ENV{DLOCK_SCENARIO};
 		$prefix = ++$number . '.';
+		%swapped = ();
 		subtest "$language: $scenario->{name}" => sub {
 			sql($_) foreach @{ $scenario->{sql} // [] };
 			run_step($scenario, 'program', 'one');
