@@ -232,12 +232,13 @@ final class Scenarios {
         return !held.remaining().isZero() ? "early" : STALL.get() > 300 ? "stalled" : "late";
     }
 
-    /** So many leases at once: held together, or one after the other on one lock. No thread waits for them. */
+    /** So many leases at once: held together, or one after the other on one lock, or on some. No thread waits for them. */
     private static Object many(Json command, Thing thing) throws Exception {
         int count = command.number("count");
         List<CompletableFuture<Lease>> leases = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            String name = command.has("name") ? command.text("name") : command.text("id") + ":" + i;
+            String name = command.has("names") ? command.text("name") + ":" + i % command.number("names")
+                : command.has("name") ? command.text("name") : command.text("id") + ":" + i;
             leases.add(set(session.lease(name), command.object("options")).acquireAsync());
         }
         if (!command.has("hold")) {

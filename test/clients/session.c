@@ -404,15 +404,18 @@ start_items(Thing *it, Item *items, char **names, int count)
 	char	   *strings[2];
 	dlock_options o = options_of(it, strings);
 	char	   *common = get(it->line, "name");
+	int			some = (names == NULL) ? (int) number(it->line, "names", 0) : 0;
 	char		own[WORDS];
 	dlock_error error;
 
 	o.async = true;
 	for (int i = 0; i < count; i++)
 	{
-		snprintf(own, sizeof(own), "%.100s:%d", it->id, i);
+		bool		is_own = common == NULL || some > 0;
+
+		snprintf(own, sizeof(own), "%.100s:%d", (common != NULL) ? common : it->id, (some > 0) ? i % some : i);
 		o.argument = &items[i];
-		if (dlock_acquire(session, (names != NULL) ? names[i] : (common != NULL) ? common : own, &o, &items[i].lease, &error) !=
+		if (dlock_acquire(session, (names != NULL) ? names[i] : is_own ? own : common, &o, &items[i].lease, &error) !=
 			DLOCK_WAITING)
 		{
 			outcome(&error, items[i].result);
@@ -461,7 +464,7 @@ finish_items(Item *items, int count, bool hold)
 	return good;
 }
 
-/* So many leases at once: held together, or one after the other on one lock. */
+/* So many leases at once: held together, or one after the other on one lock, or on some. */
 static void
 do_many(Thing *it)
 {
@@ -471,6 +474,8 @@ do_many(Thing *it)
 	bool		good;
 
 	start_items(it, items, NULL, count);
+	if (number(it->line, "tells", 0) != 0)
+		say(it->id, "asked %d", count);
 	good = finish_items(items, count, hold);
 	if (hold)
 	{

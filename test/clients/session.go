@@ -278,13 +278,15 @@ var commands = map[string]func(context.Context, *command) (any, error){
 		})
 	},
 
-	// So many leases at once: held together, or one after the other on one lock.
+	// So many leases at once: held together, or one after the other on one lock, or on some.
 	"many": func(ctx context.Context, c *command) (any, error) {
 		leases := make([]*dlock.Lease, c.Count)
 		err := all(c.Count, func(i int) (err error) {
 			name := c.Name
 			if name == "" {
 				name = fmt.Sprintf("%s:%d", c.ID, i)
+			} else if names, some := c.Names.(float64); some {
+				name = fmt.Sprintf("%s:%d", name, i%int(names))
 			}
 			leases[i], err = d.session.Acquire(ctx, name, c.Options.list()...)
 			if err == nil && !c.Hold {

@@ -71,10 +71,10 @@ const commands = {
     return (command.in ? live.get(command.in).within(run) : run()).then(() => undefined);
   },
 
-  // So many leases at once: held together, or one after the other on one lock.
-  async many({ id, count, name, options, hold }) {
+  // So many leases at once: held together, or one after the other on one lock, or on some.
+  async many({ id, count, name, names = count, options, hold }) {
     const leases = await Promise.all(Array.from({ length: count }, async (_, i) => {
-      const lease = await session.acquire(name || `${id}:${i}`, options);
+      const lease = await session.acquire(name && names === count ? name : `${name || id}:${i % names}`, options);
       return hold ? lease : lease.release();
     }));
     if (hold) {

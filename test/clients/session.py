@@ -75,6 +75,12 @@ def block_of(command, **more):
     return session.lease_path(command['path'], **options) if 'path' in command else session.lease(command['name'], **options)
 
 
+def name_of(command, i):
+    """Of one lease among many."""
+    name = command.get('name')
+    return f'{name}:{i % command["names"]}' if 'names' in command else name or f'{command["id"]}:{i}'
+
+
 def stopped(id, held):
     time.sleep(0.03)    # so that a stall that has just ended is known
     say(id, 'stopped', 'early' if held.remaining() else 'stalled' if stall > 0.3 else 'late')
@@ -183,7 +189,7 @@ class Sync:
         id, told = command['id'], threading.Event()
 
         def one(i):
-            lease = session.lease(command.get('name') or f'{id}:{i}', **options_of(command)).acquire()
+            lease = session.lease(name_of(command, i), **options_of(command)).acquire()
             return lease if command.get('hold') else lease.release()
         leases = self.good(self.at_once([lambda i=i: one(i) for i in range(command['count'])]))
         if command.get('hold'):
@@ -354,7 +360,7 @@ class Async:
         id, told = command['id'], asyncio.Event()
 
         async def one(i):
-            lease = await session.lease(command.get('name') or f'{id}:{i}', **options_of(command)).aacquire()
+            lease = await session.lease(name_of(command, i), **options_of(command)).aacquire()
             return lease if command.get('hold') else await lease.arelease()
         leases = await asyncio.gather(*[one(i) for i in range(command['count'])])
         if command.get('hold'):

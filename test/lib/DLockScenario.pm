@@ -1,8 +1,8 @@
 # Scenarios of the libraries for programs: told once, as data, in test/clients/scenarios.json,
 # and driven in each language by a small program (test/clients/session.*), which reads
 # commands, a line of JSON each, and prints events, "ID EVENT...".  A scenario has a name, perhaps
-# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse), "env" (of the
-# program), "sql" (before it) and "after", "leaves" (it leaves leases behind), and steps:
+# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse), "landing" (only in
+# this language in a landing, for it takes long), "env" (of the program), "sql" (before it) and "after", "leaves" (it leaves leases behind), and steps:
 #
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
 #   ["ID", WORD, {...}]         tell it: end, fail, cancel, go
@@ -85,11 +85,11 @@ sub end_program
 	return $ended ? $status : 'it does not end';
 }
 
-# Ids are of a scenario.
+# Ids are of a scenario, but for that of the program's session.
 sub own
 {
 	my ($id) = @_;
-	return ref $id ? [ map { own($_) } @$id ] : $prefix . ($swapped{$id} // $id);
+	return ref $id ? [ map { own($_) } @$id ] : $id eq 'session' ? $id : $prefix . ($swapped{$id} // $id);
 }
 
 sub tell_program
@@ -107,7 +107,7 @@ sub events
 {
 	my ($id) = @_;
 	$id = own($id);
-	my $of = $program_of{$id};
+	my $of = $program_of{$id} // $program;
 	my @events = grep { s/^\Q$id\E // } split /\n/, -e $of->{out} ? slurp_file($of->{out}) : '';
 	splice @events, 0, $of->{seen}{$id} // 0;
 	return @events;
@@ -116,7 +116,7 @@ sub events
 sub expect
 {
 	my ($id, @patterns) = @_;
-	my $of = $program_of{ own($id) };
+	my $of = $program_of{ own($id) } // $program;
 
 	wait_until(sub { events($id) >= @patterns || waitpid($of->{pid}, POSIX::WNOHANG()) == $of->{pid} });
 	my @events = events($id);
@@ -228,6 +228,7 @@ sub run_scenarios
 	foreach my $scenario (@{ $json->decode(slurp_file($file)) })
 	{
 		next if ($scenario->{where} // 'server') ne $where;
+		next if defined $scenario->{landing} && $language !~ /^$scenario->{landing}\b/ && ($ENV{DLOCK_RING} // '') ne 'nightly';
 		next if defined $scenario->{not} && $language =~ /^$scenario->{not}\b/;
 		next if ($scenario->{needs} // '') eq 'extension' && sql(q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}) == 0;
 		next if $ENV{DLOCK_SCENARIO} && $scenario->{name} !~ $ENV{DLOCK_SCENARIO};
