@@ -271,7 +271,7 @@ class Sync:
         worker = session.worker(command['queue'], handle, **options_of(command))
         live[id] = {'end': lambda order: (worker.stop(span(order['grace']) if 'grace' in order else None), told.set())}
         told.wait()
-        return max(counts)
+        return max(counts, default=0)
 
     def close(self, command):
         session.close()
@@ -453,7 +453,7 @@ class Async:
         live[id] = {'end': lambda order: (orders.append(order), told.set())}
         await told.wait()
         await worker.astop(span(orders[0]['grace']) if 'grace' in orders[0] else None)
-        return max(counts)
+        return max(counts, default=0)
 
     async def close(self, command):
         await session.aclose()
