@@ -1,9 +1,10 @@
 # Scenarios of the libraries for programs: told once, as data, in test/clients/scenarios.json,
 # and driven in each language by a small program (test/clients/session.*), which reads
 # commands, a line of JSON each, and prints events, "ID EVENT...".  A scenario has a name, perhaps
-# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse, or whose program
-# has a thread for each of many leases or ends them one by one), "landing" (only in
-# this language in a landing, for it takes long), "env" (of the program), "sql" (before it) and "after", "leaves" (it leaves leases behind), and steps:
+# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse, or
+# whose program has a thread for each of many leases or ends them one by one), "landing" (only in this language in a
+# landing, for it takes long), "env" (of the program), "sql" (before it) and "after", "leaves" (it leaves leases
+# behind), and steps:
 #
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
 #   ["ID", WORD, {...}]         tell it: end, fail, cancel, go
