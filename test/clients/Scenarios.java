@@ -34,6 +34,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
 import javax.sql.DataSource;
 import org.postgresql.ds.PGSimpleDataSource;
 
@@ -231,12 +232,13 @@ final class Scenarios {
         return !held.remaining().isZero() ? "early" : STALL.get() > 300 ? "stalled" : "late";
     }
 
-    /** So many leases at once: held together, or one after the other on one lock. No thread waits for them. */
+    /** So many leases at once: held together, or one after the other on one lock, or on some. No thread waits for them. */
     private static Object many(Json command, Thing thing) throws Exception {
         int count = command.number("count");
         List<CompletableFuture<Lease>> leases = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            String name = command.has("name") ? command.text("name") : command.text("id") + ":" + i;
+            String name = command.has("names") ? command.text("name") + ":" + i % command.number("names")
+                : command.has("name") ? command.text("name") : command.text("id") + ":" + i;
             leases.add(set(session.lease(name), command.object("options")).acquireAsync());
         }
         if (!command.has("hold")) {
@@ -278,6 +280,12 @@ final class Scenarios {
         try (Session down = Dlock.connect(none)) {
             return each(command, List.of(session, down));
         }
+    }
+
+    /** Which of so many servers has each of the locks. */
+    private static Object shard(Json command) {
+        List<Integer> servers = IntStream.range(0, command.number("count")).boxed().toList();
+        return String.join(", ", command.texts("names").stream().map(name -> Dlock.shardOf(name, servers).toString()).toList());
     }
 
     private static Object close() {
@@ -434,6 +442,7 @@ final class Scenarios {
             case "many" -> thing -> many(command, thing);
             case "each" -> thing -> each(command, List.of(session));
             case "shards" -> thing -> shards(command);
+            case "shard" -> thing -> shard(command);
             case "close" -> thing -> close();
             case "load" -> thing -> load(command);
             case "once" -> thing -> session.once(command.text("name"), span(command.get("every"))).isPresent() ? "won" : "no";

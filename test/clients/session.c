@@ -404,15 +404,18 @@ start_items(Thing *it, Item *items, char **names, int count)
 	char	   *strings[2];
 	dlock_options o = options_of(it, strings);
 	char	   *common = get(it->line, "name");
+	int			some = (names == NULL) ? (int) number(it->line, "names", 0) : 0;
 	char		own[WORDS];
 	dlock_error error;
 
 	o.async = true;
 	for (int i = 0; i < count; i++)
 	{
-		snprintf(own, sizeof(own), "%.100s:%d", it->id, i);
+		bool		is_own = common == NULL || some > 0;
+
+		snprintf(own, sizeof(own), "%.100s:%d", (common != NULL) ? common : it->id, (some > 0) ? i % some : i);
 		o.argument = &items[i];
-		if (dlock_acquire(session, (names != NULL) ? names[i] : (common != NULL) ? common : own, &o, &items[i].lease, &error) !=
+		if (dlock_acquire(session, (names != NULL) ? names[i] : is_own ? own : common, &o, &items[i].lease, &error) !=
 			DLOCK_WAITING)
 		{
 			outcome(&error, items[i].result);
@@ -461,7 +464,7 @@ finish_items(Item *items, int count, bool hold)
 	return good;
 }
 
-/* So many leases at once: held together, or one after the other on one lock. */
+/* So many leases at once: held together, or one after the other on one lock, or on some. */
 static void
 do_many(Thing *it)
 {
@@ -471,6 +474,8 @@ do_many(Thing *it)
 	bool		good;
 
 	start_items(it, items, NULL, count);
+	if (number(it->line, "tells", 0) != 0)
+		say(it->id, "asked %d", count);
 	good = finish_items(items, count, hold);
 	if (hold)
 	{
@@ -934,6 +939,22 @@ do_shards(Thing *it)
 	dlock_close(down);
 }
 
+/* Which of so many servers has each of the locks. */
+static void
+do_shard(Thing *it)
+{
+	int			count;
+	char	  **names = list(it->line, "names", &count);
+	unsigned int servers = (unsigned int) number(it->line, "count", 1);
+	char		all[WORDS] = "";
+	char	   *at = all;
+
+	for (int i = 0; i < count; i++)
+		at += sprintf(at, "%s%u", (i > 0) ? ", " : "", dlock_shard_of(names[i], servers));
+	say(it->id, "ended %s", all);
+	free_list(names);
+}
+
 /* What waits is told so. */
 static void
 close_session(void)
@@ -1150,7 +1171,7 @@ static const struct
 }			commands[] = {
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
-	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
+	{"close", do_close}, {"shards", do_shards}, {"shard", do_shard}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
 	{"keepalives", do_keepalives}, {"gone", do_gone}, {"anew", do_anew}, {"pair", do_pair}
 };
 

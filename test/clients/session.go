@@ -278,13 +278,15 @@ var commands = map[string]func(context.Context, *command) (any, error){
 		})
 	},
 
-	// So many leases at once: held together, or one after the other on one lock.
+	// So many leases at once: held together, or one after the other on one lock, or on some.
 	"many": func(ctx context.Context, c *command) (any, error) {
 		leases := make([]*dlock.Lease, c.Count)
 		err := all(c.Count, func(i int) (err error) {
 			name := c.Name
 			if name == "" {
 				name = fmt.Sprintf("%s:%d", c.ID, i)
+			} else if names, some := c.Names.(float64); some {
+				name = fmt.Sprintf("%s:%d", name, i%int(names))
 			}
 			leases[i], err = d.session.Acquire(ctx, name, c.Options.list()...)
 			if err == nil && !c.Hold {
@@ -311,6 +313,18 @@ var commands = map[string]func(context.Context, *command) (any, error){
 		}
 		defer down.Close()
 		return each(ctx, c, d.session, down), nil
+	},
+
+	// Which of so many servers has each of the locks.
+	"shard": func(ctx context.Context, c *command) (any, error) {
+		var servers, shards []string
+		for i := 0; i < c.Count; i++ {
+			servers = append(servers, fmt.Sprint(i))
+		}
+		for _, name := range c.Names.([]any) {
+			shards = append(shards, dlock.ShardOf(name.(string), servers))
+		}
+		return strings.Join(shards, ", "), nil
 	},
 
 	// Workflows, so many at a time, each with some leases, one within the other, and work in the pool.

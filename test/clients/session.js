@@ -70,10 +70,10 @@ const commands = {
     return (command.in ? live.get(command.in).within(run) : run()).then(() => undefined);
   },
 
-  // So many leases at once: held together, or one after the other on one lock.
-  async many({ id, count, name, options, hold }) {
+  // So many leases at once: held together, or one after the other on one lock, or on some.
+  async many({ id, count, name, names = count, options, hold }) {
     const leases = await Promise.all(Array.from({ length: count }, async (_, i) => {
-      const lease = await session.acquire(name || `${id}:${i}`, options);
+      const lease = await session.acquire(name && names === count ? name : `${name || id}:${i % names}`, options);
       return hold ? lease : lease.release();
     }));
     if (hold) {
@@ -91,6 +91,11 @@ const commands = {
   // The same, of two servers of which one is down.
   async shards({ names }) {
     return (await Promise.all(names.map((name) => dlock.lease([pool, 'host=/nonexistent'], name, {}, () => 'ok').catch(outcome)))).join(', ');
+  },
+
+  // Which of so many servers has each of the locks.
+  async shard({ names, count }) {
+    return names.map((name) => dlock.shardOf(name, [...Array(count).keys()])).join(', ');
   },
 
   // Workflows, so many at a time, each with some leases, one within the other, and work in the pool.

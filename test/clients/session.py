@@ -75,6 +75,12 @@ def block_of(command, **more):
     return session.lease_path(command['path'], **options) if 'path' in command else session.lease(command['name'], **options)
 
 
+def name_of(command, i):
+    """Of one lease among many."""
+    name = command.get('name')
+    return f'{name}:{i % command["names"]}' if 'names' in command else name or f'{command["id"]}:{i}'
+
+
 def stopped(id, held):
     time.sleep(0.03)    # so that a stall that has just ended is known
     say(id, 'stopped', 'early' if held.remaining() else 'stalled' if stall > 0.3 else 'late')
@@ -95,6 +101,14 @@ def build(command):
         tx.execute(sqlalchemy.text(command['sql']))
     engine.dispose()
     return 'written'
+
+
+def shard(command):
+    """Which of so many servers has each of the locks."""
+    return ', '.join(str(dlock.shard_of(name, range(command['count']))) for name in command['names'])
+
+
+ANY_MODE = {'block': block, 'build': build, 'shard': shard}
 
 
 @contextlib.contextmanager
@@ -175,7 +189,7 @@ class Sync:
         id, told = command['id'], threading.Event()
 
         def one(i):
-            lease = session.lease(command.get('name') or f'{id}:{i}', **options_of(command)).acquire()
+            lease = session.lease(name_of(command, i), **options_of(command)).acquire()
             return lease if command.get('hold') else lease.release()
         leases = self.good(self.at_once([lambda i=i: one(i) for i in range(command['count'])]))
         if command.get('hold'):
@@ -257,7 +271,7 @@ class Sync:
         worker = session.worker(command['queue'], handle, **options_of(command))
         live[id] = {'end': lambda order: (worker.stop(span(order['grace']) if 'grace' in order else None), told.set())}
         told.wait()
-        return max(counts)
+        return max(counts, default=0)
 
     def close(self, command):
         session.close()
@@ -272,8 +286,8 @@ class Sync:
 
     def run(self, command):
         try:
-            error, value = None, (block(command) if command['do'] == 'block' else build(command) if command['do'] == 'build'
-                                  else getattr(self, command['do'])(command))
+            do = ANY_MODE.get(command['do']) or getattr(self, command['do'])
+            error, value = None, do(command)
         except BaseException as failure:
             error, value = failure, None
         ended(command['id'], error, value)
@@ -287,7 +301,7 @@ class Sync:
         def read():
             for line in sys.stdin:
                 command = json.loads(line)
-                if not hasattr(self, command['do']) and command['do'] not in ('block', 'build'):
+                if not hasattr(self, command['do']) and command['do'] not in ANY_MODE:
                     if command['do'] == 'cancel':
                         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
                     else:
@@ -346,7 +360,7 @@ class Async:
         id, told = command['id'], asyncio.Event()
 
         async def one(i):
-            lease = await session.lease(command.get('name') or f'{id}:{i}', **options_of(command)).aacquire()
+            lease = await session.lease(name_of(command, i), **options_of(command)).aacquire()
             return lease if command.get('hold') else await lease.arelease()
         leases = await asyncio.gather(*[one(i) for i in range(command['count'])])
         if command.get('hold'):
@@ -439,7 +453,7 @@ class Async:
         live[id] = {'end': lambda order: (orders.append(order), told.set())}
         await told.wait()
         await worker.astop(span(orders[0]['grace']) if 'grace' in orders[0] else None)
-        return max(counts)
+        return max(counts, default=0)
 
     async def close(self, command):
         await session.aclose()
@@ -453,8 +467,8 @@ class Async:
 
     async def run(self, command):
         try:
-            error, value = None, (block(command) if command['do'] == 'block' else build(command) if command['do'] == 'build'
-                                  else await getattr(self, command['do'])(command))
+            do = ANY_MODE.get(command['do'])
+            error, value = None, do(command) if do else await getattr(self, command['do'])(command)
         except Exception as failure:
             error, value = failure, None
         ended(command['id'], error, value)
@@ -464,7 +478,7 @@ class Async:
         await self.pool.open()
 
         def order(command):
-            if hasattr(self, command['do']) or command['do'] in ('block', 'build'):
+            if hasattr(self, command['do']) or command['do'] in ANY_MODE:
                 context = live[command['in']]['context'] if 'in' in command else contextvars.copy_context()
                 work = context.run(asyncio.ensure_future, self.run(command))
                 live.setdefault(command['id'], {}).update(cancel=lambda _: loop.call_soon(work.cancel), work=work)     # not before it has begun

@@ -1,12 +1,16 @@
 # Scenarios of the libraries for programs: told once, as data, in test/clients/scenarios.json,
 # and driven in each language by a small program (test/clients/session.*), which reads
 # commands, a line of JSON each, and prints events, "ID EVENT...".  A scenario has a name, perhaps
-# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse), "env" (of the
-# program), "sql" (before it) and "after", "leaves" (it leaves leases behind), and steps:
+# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse, or
+# whose program has a thread for each of many leases or ends them one by one), "landing" (only in this language in a
+# landing, for it takes long), "env" (of the program), "sql" (before it) and "after", "leaves" (it leaves leases
+# behind), and steps:
 #
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
 #   ["ID", WORD, {...}]         tell it: end, fail, cancel, go
 #   ["expect", ID, EVENT...]    the next events of ID match these patterns
+#   ["either", IDS, IDS, EVENT] the next event of the last of one list does; if that is the second one, the
+#                               lists are swapped from then on
 #   ["sql", SQL]                another session does that; it must succeed
 #   ["is", SQL, VALUE]          ... and gets that answer
 #   ["becomes", SQL, VALUE]     ... or will get it
@@ -38,7 +42,7 @@ our @EXPORT = qw(run_scenarios run_all_scenarios run_pooler_scenarios scenario_s
 
 my $file = __FILE__ =~ s{[^/]*$}{../clients/scenarios.json}r;
 my $json = JSON::PP->new->canonical;
-my ($node, $proxy, @command, @frozen, %programs, $program, $prefix);
+my ($node, $proxy, @command, @frozen, %programs, $program, $prefix, %swapped, %program_of);
 my $number = 0;
 
 # ---------------------------------------------------------------------------
@@ -83,11 +87,11 @@ sub end_program
 	return $ended ? $status : 'it does not end';
 }
 
-# Ids are of a scenario.
+# Ids are of a scenario, but for that of the program's session.
 sub own
 {
 	my ($id) = @_;
-	return ref $id ? [ map { own($_) } @$id ] : "$prefix$id";
+	return ref $id ? [ map { own($_) } @$id ] : $id eq 'session' ? $id : $prefix . ($swapped{$id} // $id);
 }
 
 sub tell_program
@@ -95,16 +99,36 @@ sub tell_program
 	my ($message) = @_;
 
 	$message->{$_} = own($message->{$_}) foreach grep { exists $message->{$_} } qw(id in lease leases also);
-	print { $program->{in} } $json->encode($message), "\n" or croak "the program has gone: $!";
+	my $of = $program_of{ $message->{id} } //= $program;
+	print { $of->{in} } $json->encode($message), "\n" or croak "the program has gone: $!";
 	return;
 }
 
-# The events of an id that have been printed.
+# The events of an id that have been printed, and were not expected yet.
 sub events
 {
 	my ($id) = @_;
 	$id = own($id);
-	return grep { s/^\Q$id\E // } split /\n/, -e $program->{out} ? slurp_file($program->{out}) : '';
+	my $of = $program_of{$id} // $program;
+	my @events = grep { s/^\Q$id\E // } split /\n/, -e $of->{out} ? slurp_file($of->{out}) : '';
+	splice @events, 0, $of->{seen}{$id} // 0;
+	return @events;
+}
+
+sub expect
+{
+	my ($id, @patterns) = @_;
+	my $of = $program_of{ own($id) } // $program;
+
+	wait_until(sub { events($id) >= @patterns || waitpid($of->{pid}, POSIX::WNOHANG()) == $of->{pid} });
+	my @events = events($id);
+	$of->{seen}{ own($id) } += @patterns;
+	my $good = 1;
+	foreach my $i (0 .. $#patterns)
+	{
+		$good &= like($events[$i] // 'nothing', qr/^(?:$patterns[$i])$/, "$of->{name}: $id $patterns[$i]") // 0;
+	}
+	return $good || diag(slurp_file($of->{out}), slurp_file($of->{err}));
 }
 
 # ---------------------------------------------------------------------------
@@ -162,19 +186,13 @@ my %steps = (
 	},
 	refused => sub { my ($sql, $sqlstate) = @_; return sqlstate_is($node, 'postgres', $sql, $sqlstate, "$sqlstate: $sql") },
 	server => sub { $server{ $_[0] }->(); return 1 },
-	expect => sub {
-		my ($id, @patterns) = @_;
-		my $seen = $program->{seen}{"$prefix$id"} // 0;
+	expect => \&expect,
+	either => sub {
+		my ($one, $other, $pattern) = @_;
 
-		$program->{seen}{"$prefix$id"} = $seen + @patterns;
-		wait_until(sub { events($id) >= $seen + @patterns || waitpid($program->{pid}, POSIX::WNOHANG()) == $program->{pid} });
-		my @events = (events($id))[ $seen .. $seen + $#patterns ];
-		my $good = 1;
-		foreach my $i (0 .. $#patterns)
-		{
-			$good &= like($events[$i] // 'nothing', qr/^(?:$patterns[$i])$/, "$program->{name}: $id $patterns[$i]") // 0;
-		}
-		return $good || diag(slurp_file($program->{out}), slurp_file($program->{err}));
+		wait_until(sub { events($one->[-1]) || events($other->[-1]) });
+		@swapped{ @$one, @$other } = (@$other, @$one) if !events($one->[-1]);
+		return expect($one->[-1], $pattern);
 	});
 
 sub run_step
@@ -212,10 +230,12 @@ sub run_scenarios
 	foreach my $scenario (@{ $json->decode(slurp_file($file)) })
 	{
 		next if ($scenario->{where} // 'server') ne $where;
+		next if defined $scenario->{landing} && $language !~ /^$scenario->{landing}\b/ && ($ENV{DLOCK_RING} // '') ne 'nightly';
 		next if defined $scenario->{not} && $language =~ /^$scenario->{not}\b/;
 		next if ($scenario->{needs} // '') eq 'extension' && sql(q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}) == 0;
 		next if $ENV{DLOCK_SCENARIO} && $scenario->{name} !~ $ENV{DLOCK_SCENARIO};
 		$prefix = ++$number . '.';
+		%swapped = ();
 		subtest "$language: $scenario->{name}" => sub {
 			sql($_) foreach @{ $scenario->{sql} // [] };
 			run_step($scenario, 'program', 'one');

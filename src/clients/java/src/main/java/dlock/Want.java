@@ -321,23 +321,23 @@ final class Want {
 
     /** A turn may have come some time after it was asked for: when was the lease held for sure? */
     private void confirm(boolean doubted) {
-        String token = turn;
         if (Background.now() - turnSent < Math.min(request.ttl / 12, TimeUnit.SECONDS.toNanos(1))) {
-            grant(new String[] {token}, turnSent);
+            grant(new String[] {turn}, turnSent);
             return;
         }
         session.lines.submit(Lease.RENEW, Lines.ANSWER_WITHIN, answer -> {
             synchronized (session.mutex) {
                 if (answer.isTrue()) {
-                    grant(new String[] {token}, answer.sent());
-                } else if (answer.error() == null) {
+                    grant(new String[] {turn}, answer.sent());
+                } else if (answer.error() == null) { // it was lost at once
+                    turn = null;
                     inDoubt |= doubted;
-                    fail(new LeaseLost("the lease on \"" + label + "\" was lost at once", null));
+                    ask();
                 } else {
                     decide(answer, doubted);
                 }
             }
-        }, names.get(0), token);
+        }, names.get(0), turn);
     }
 
     // ---- the end ----
