@@ -799,11 +799,37 @@ def undone():
             pass
         with session.task():
             lease = await session.lease('job', HOUR).aacquire()
+            for one in await session.lease('job', HOUR, reentry='count').aacquire(), lease:
+                one._give_back = unheard
+                await one.arelease()
+            again = await session.lease('job', HOUR).aacquire()
+            assert sql(f"SELECT dlock_release_token('job', {lease.token})") == 'f', 'ends the next one if it comes late'
+            await again.arelease()
+
+        # If it cannot be released, the lock is refused, or waited for.
+        with session.task():
+            lease = await session.lease('job', HOUR).aacquire()
             lease._give_back = unheard
             await lease.arelease()
-            again = await session.lease('job', HOUR).aacquire()
-            assert again.token == lease.token
-            await again.arelease()
+            restore = slow('dlock_release_each', ['names text[]', 'tokens bigint[]'], 'boolean[]', 'RAISE division_by_zero;')
+            _session.DOUBT_WITHIN, undo, undoing = 0.3, session._undo, []
+
+            async def undo_alone(keys):
+                undoing.append(keys)
+                assert len(undoing) == 1
+                await undo(keys)
+                undoing.clear()
+            session._undo = undo_alone
+            refused, = await asyncio.gather(session.lease('job', HOUR).aacquire(), return_exceptions=True)
+            assert isinstance(refused, dlock.LeaseRefused) and refused.holder == lease.owner, refused
+            waits = [asyncio.ensure_future(session.lease('job', HOUR, wait=HOUR, reentry='count').aacquire()) for _ in range(2)]
+            await asyncio.sleep(1)
+            restore()
+            tokens = {(await wait).token for wait in waits}
+            assert len(tokens) == 1 and lease.token not in tokens, (lease.token, tokens)
+            assert sql("SELECT holds FROM dlock_leases WHERE name = 'job'") == '2'
+            for wait in waits:
+                await wait.result().arelease()
     asyncio.run(work())
     nothing_left()
     assert not session._unsure
