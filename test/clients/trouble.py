@@ -995,6 +995,49 @@ def captured():
     nothing_left()
 
 
+def finished():
+    """A task that a transaction of its own finishes is not lost by that, while that commits or later."""
+    renewals, asked, seen, lines = [], [], [], []
+    sql("""CREATE TABLE sent (x int); CREATE TABLE gate AS SELECT 1 AS closed;
+           CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
+           $$BEGIN WHILE EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NULL; END$$;
+           CREATE CONSTRAINT TRIGGER late AFTER INSERT ON sent DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_at_gate();
+           SELECT dlock_queue_create('finished'); SELECT dlock_task_put('finished', 'a')""")
+    restore = slow('dlock_task_renew', ['queue text', 'key text', 'token bigint', 'ttl interval DEFAULT NULL'], 'boolean',
+                   """RETURN EXISTS (SELECT FROM dlock_tasks AS t WHERE t.queue = $1 AND state = 'working')
+                      AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active');""")
+
+    def renewed(more):
+        count = len(renewals)
+        wait_until(lambda: len(renewals) > count + 2 or more())
+
+    def handle(task):
+        before_each(task, '_renew', lambda: renewals.append(task))
+        before_each(task, '_ask_renewals', lambda: asked.append(bool(task._finishing)))
+        with psycopg.connect() as conn, task.transaction(conn):
+            conn.execute('INSERT INTO sent VALUES (1)')
+        renewed(lambda: task.lost)
+        seen.append(task.lost)
+        task._extend(_values.now() - 7200)
+        seen.append(task.lost)
+        raise ValueError('in vain')
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger('dlock').addHandler(handler)
+    _hold.RENEW_EVERY = 0.1
+    worker = session.worker('finished', handle)
+    wait_until(lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'") == '1')
+    renewed(lambda: not worker._running)
+    sql('DELETE FROM gate; SELECT')
+    wait_until(lambda: not worker._running)
+    assert seen == [False, False] and not any(asked), (seen, asked)
+    wait_until(lambda: lines)
+    worker.stop()
+    assert 'in vain' in lines[0], lines
+    assert sql("SELECT state || ' ' || (SELECT count(*) FROM sent) FROM dlock_tasks WHERE queue = 'finished'") == 'done 1'
+    restore()
+
+
 def deadlock():
     """Between two programs: one of them is told, within some seconds."""
     outcomes = []
