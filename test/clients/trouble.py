@@ -797,11 +797,37 @@ def undone():
             pass
         with session.task():
             lease = await session.lease('job', HOUR).aacquire()
+            for one in await session.lease('job', HOUR, reentry='count').aacquire(), lease:
+                one._give_back = unheard
+                await one.arelease()
+            again = await session.lease('job', HOUR).aacquire()
+            assert sql(f"SELECT dlock_release_token('job', {lease.token})") == 'f', 'ends the next one if it comes late'
+            await again.arelease()
+
+        # If it cannot be released, the lock is refused, or waited for.
+        with session.task():
+            lease = await session.lease('job', HOUR).aacquire()
             lease._give_back = unheard
             await lease.arelease()
-            again = await session.lease('job', HOUR).aacquire()
-            assert again.token == lease.token
-            await again.arelease()
+            restore = slow('dlock_release_each', ['names text[]', 'tokens bigint[]'], 'boolean[]', 'RAISE division_by_zero;')
+            _session.DOUBT_WITHIN, undo, undoing = 0.3, session._undo, []
+
+            async def undo_alone(keys):
+                undoing.append(keys)
+                assert len(undoing) == 1
+                await undo(keys)
+                undoing.clear()
+            session._undo = undo_alone
+            refused, = await asyncio.gather(session.lease('job', HOUR).aacquire(), return_exceptions=True)
+            assert isinstance(refused, dlock.LeaseRefused) and refused.holder == lease.owner, refused
+            waits = [asyncio.ensure_future(session.lease('job', HOUR, wait=HOUR, reentry='count').aacquire()) for _ in range(2)]
+            await asyncio.sleep(1)
+            restore()
+            tokens = {(await wait).token for wait in waits}
+            assert len(tokens) == 1 and lease.token not in tokens, (lease.token, tokens)
+            assert sql("SELECT holds FROM dlock_leases WHERE name = 'job'") == '2'
+            for wait in waits:
+                await wait.result().arelease()
     asyncio.run(work())
     nothing_left()
     assert not session._unsure
@@ -965,6 +991,49 @@ def captured():
     wait_until(lambda: sql("SELECT error ~ 'coroutine function' FROM dlock_tasks WHERE queue = 'captured' AND key = 'b'") == 't')
     worker.stop()
     nothing_left()
+
+
+def finished():
+    """A task that a transaction of its own finishes is not lost by that, while that commits or later."""
+    renewals, asked, seen, lines = [], [], [], []
+    sql("""CREATE TABLE sent (x int); CREATE TABLE gate AS SELECT 1 AS closed;
+           CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
+           $$BEGIN WHILE EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NULL; END$$;
+           CREATE CONSTRAINT TRIGGER late AFTER INSERT ON sent DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait_at_gate();
+           SELECT dlock_queue_create('finished'); SELECT dlock_task_put('finished', 'a')""")
+    restore = slow('dlock_task_renew', ['queue text', 'key text', 'token bigint', 'ttl interval DEFAULT NULL'], 'boolean',
+                   """RETURN EXISTS (SELECT FROM dlock_tasks AS t WHERE t.queue = $1 AND state = 'working')
+                      AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active');""")
+
+    def renewed(more):
+        count = len(renewals)
+        wait_until(lambda: len(renewals) > count + 2 or more())
+
+    def handle(task):
+        before_each(task, '_renew', lambda: renewals.append(task))
+        before_each(task, '_ask_renewals', lambda: asked.append(bool(task._finishing)))
+        with psycopg.connect() as conn, task.transaction(conn):
+            conn.execute('INSERT INTO sent VALUES (1)')
+        renewed(lambda: task.lost)
+        seen.append(task.lost)
+        task._extend(_values.now() - 7200)
+        seen.append(task.lost)
+        raise ValueError('in vain')
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger('dlock').addHandler(handler)
+    _hold.RENEW_EVERY = 0.1
+    worker = session.worker('finished', handle)
+    wait_until(lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'") == '1')
+    renewed(lambda: not worker._running)
+    sql('DELETE FROM gate; SELECT')
+    wait_until(lambda: not worker._running)
+    assert seen == [False, False] and not any(asked), (seen, asked)
+    wait_until(lambda: lines)
+    worker.stop()
+    assert 'in vain' in lines[0], lines
+    assert sql("SELECT state || ' ' || (SELECT count(*) FROM sent) FROM dlock_tasks WHERE queue = 'finished'") == 'done 1'
+    restore()
 
 
 def deadlock():

@@ -46,7 +46,7 @@ SKIP:
 
 # Each with a server of its own.
 client_server(undef);
-my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels undone given_up alone together gathered taken_over interrupted polls late again deferred anew cut stopped crashed unheard crowd closing destroyed loopless captured deadlock forked told misuse);
+my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels undone given_up alone together gathered taken_over interrupted polls late again deferred anew cut stopped crashed unheard crowd closing destroyed loopless captured finished deadlock forked told misuse);
 beside(
 	(
 		map {
@@ -68,7 +68,7 @@ beside(
 						run_all_scenarios($mode, $node, $proxy, @agent);
 						run_pooler_scenarios($mode, $node, $proxy, @agent);
 					}
-					run_scenarios($mode, 'turns', $node, $proxy, @agent);
+					run_scenarios($mode, $_, $node, $proxy, @agent) foreach qw(turns commit);
 					if ($mode eq 'async')
 					{
 						local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});

@@ -95,6 +95,8 @@ class Hold:
         self._lock = threading.RLock()
         self._error: Optional[LeaseError] = None        # why it is not held any more
         self._over = False                              # the work has ended
+        self._finished = False                          # by a transaction of the hold, so it is not lost from now on
+        self._finishing: Set['Transaction'] = set()     # those that have finished it, or commit
         self._trouble: Optional[BaseException] = None   # of the last renewal
         self._connections: Set[Any] = set()             # of transactions
         self._interrupts: List[Callable[[], Any]] = []  # to be called when the work is to end
@@ -136,8 +138,9 @@ class Hold:
         """What it does before its commit, which needs true answers."""
         return []
 
-    def _committed(self) -> None:
-        pass
+    def _finish(self) -> None:
+        self._finished = True
+        self._core.holds.discard(self)
 
     async def _ask_renewals(self) -> List[Answer]:
         raise NotImplementedError
@@ -146,9 +149,13 @@ class Hold:
         """Called by the session.  Does not raise."""
         renewed = 0.0
         try:
+            if self._finishing:     # it would wait for the COMMIT, and find nothing then
+                return
             answers = await self._ask_renewals()
             if any(answer.value != 't' for answer in answers):
-                return self._stop(LeaseLost(f'{self._what} is lost'))
+                if not self._finishing:
+                    self._stop(LeaseLost(f'{self._what} is lost'))
+                return
             renewed = min(answer.sent for answer in answers)
             with self._lock:
                 if not self.lost:
@@ -167,7 +174,7 @@ class Hold:
             return
         with self._lock:
             # A renewal may have been answered since somebody found it late.
-            if self._error or self._over or (error is None and now() < self._stop_at):
+            if self._error or self._over or self._finished or (error is None and now() < self._stop_at):
                 return
             self._error = error or ServerUnreachable(f'{self._what} could not be renewed in time: '
                                                      f'{self._trouble or "this process did not get to run"}')
@@ -290,7 +297,6 @@ class Transaction:
     def __init__(self, hold: Hold, conn: Any) -> None:
         self._hold = hold
         self._conn = conn
-        self._good = False
 
     @contextmanager
     def _joined(self) -> Iterator[None]:
@@ -303,20 +309,30 @@ class Transaction:
             self._hold._connections.add(self._conn)
         try:
             yield
+            if self in self._hold._finishing:
+                self._hold._finish()
+        except BaseException:
+            self._hold._finishing.discard(self)
+            raise
         finally:
             with self._hold._lock:
                 self._hold._connections.discard(self._conn)
-        if self._good:
-            self._hold._committed()
 
     def _check(self, *answers: Any) -> None:
         """Raise what keeps it from being committed."""
         if not all(answer for answer, in answers):
-            self._hold._committed()
+            self._hold._finish()
             raise LeaseLost(f'an earlier transaction has finished {self._hold._what}')
         self._hold.check()
         if self._conn.info.transaction_status == pq.TransactionStatus.INERROR:
             raise psycopg.errors.InFailedSqlTransaction('a statement has failed, so the transaction is rolled back')
+
+    def _last(self) -> List[str]:
+        self._check()
+        last = self._hold._last()
+        if last:
+            self._hold._finishing.add(self)
+        return last
 
     @contextmanager
     def _sync(self) -> Iterator[Any]:
@@ -324,9 +340,7 @@ class Transaction:
             for statement in self._hold._first():
                 self._conn.execute(statement)
             yield self._conn
-            self._check()
-            self._check(*[self._conn.cursor(row_factory=tuple_row).execute(statement).fetchone() for statement in self._hold._last()])
-            self._good = True
+            self._check(*[self._conn.cursor(row_factory=tuple_row).execute(statement).fetchone() for statement in self._last()])
 
     @asynccontextmanager
     async def _async(self) -> AsyncIterator[Any]:
@@ -335,9 +349,7 @@ class Transaction:
                 for statement in self._hold._first():
                     await self._conn.execute(statement)
                 yield self._conn
-                self._check()
-                self._check(*[await (await self._conn.cursor(row_factory=tuple_row).execute(statement)).fetchone() for statement in self._hold._last()])
-                self._good = True
+                self._check(*[await (await self._conn.cursor(row_factory=tuple_row).execute(statement)).fetchone() for statement in self._last()])
 
     def __enter__(self) -> Any:
         self._within = self._sync()

@@ -46,7 +46,7 @@ HOLDER = Kind("""SELECT array_agg(i ORDER BY i), json_agg((SELECT owner FROM {}d
 ONCE = Kind('SELECT {}dlock_once($1, $2::interval)')
 
 # What an owner has been granted.
-FIND = Kind("""SELECT array_agg((SELECT l.token FROM {}dlock_lease(n) AS l WHERE l.owner = o LIMIT 1) ORDER BY i)
+FIND = Kind("""SELECT array_agg((SELECT l.token FROM {}dlock_lease(n) AS l WHERE l.owner = o AND l.state <> 'closed' LIMIT 1) ORDER BY i)
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
 
 
@@ -342,8 +342,6 @@ class Session:
         self._enter(want)
         undo: Optional[Promise[Any]] = None     # ends what is in the way of the task's next request
         try:
-            if self._others(want):
-                await self._after_others(want)
             try:
                 lease = await self._ask(want)
                 if want.gone:
@@ -353,7 +351,7 @@ class Session:
                 expected = isinstance(error, Exception)
                 if want.in_doubt or not expected:
                     self._doubt(want.keys, want.ttl)
-                if not self._unsure.keys().isdisjoint(want.keys) and self._is_alone(want):
+                if want.asked and self._is_unsure(want):
                     self._leave(want)
                     undo = Work(self._undo(want.keys))
                     if expected:        # others are for this thread, so they are raised now
@@ -376,10 +374,16 @@ class Session:
         request for the lock, as others might be meant."""
         limit = 0.0
         while True:
-            in_doubt = want.in_doubt or not self._unsure.keys().isdisjoint(want.keys)
+            if self._unsure or self._others(want):
+                await self._after_others(want)
+            in_doubt, unsure = want.in_doubt, self._is_unsure(want)
             never = want.got is not None and want.got[0] is None
             last = not want.patient or now() >= want.until or want.gone or never
             try:
+                if want.gone and not want.asked:
+                    raise LeaseRefused(want.label)
+                if unsure and not last:
+                    raise ServerUnreachable(f'an earlier lease on "{want.label}" could not be released')
                 if want.got and want.got[0]:
                     token, sent = want.got[0], await self._confirm(want, *want.got)
                     want.got = None
@@ -393,14 +397,12 @@ class Session:
                     if want.kind == 'lock':
                         self._waits.expect(want)
                 # It may have been granted the lock since it asked before.
-                returns = (in_doubt or want.asked is not None) and self._is_alone(want)
+                returns = (in_doubt or want.asked is not None) and not unsure and self._is_alone(want)
                 if want.in_doubt and not returns:
                     self._doubt(want.keys, want.ttl)
                 want.in_doubt = False
                 want.asked = want.ask(self._lines, 0 if last else KEEP, 'return' if returns else want.options.reentry)
                 answer = await want.asked
-                if returns:
-                    self._sure(want.keys)
                 if answer.value is not None:
                     tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
                     return await self._grant(want, tokens, answer.sent)
@@ -432,8 +434,12 @@ class Session:
             return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
         want.late += 1
         want.in_doubt = True
-        for request in [self._lines.request(RELEASE, pair) for pair in zip(want.names, tokens)]:
-            await request
+        try:
+            for request in [self._lines.request(RELEASE, pair) for pair in zip(want.names, tokens)]:
+                await request
+        except Exception:
+            self._doubt(want.keys, want.ttl)
+            raise
         late = ServerUnreachable(f'the grant of "{want.label}" was heard of too late')
         late.in_doubt = True
         raise late
@@ -456,18 +462,18 @@ class Session:
         return renewed.sent if renewed.value == 't' else 0.0
 
     async def _undo(self, keys: Collection[Key]) -> None:
-        """End what owners may have been granted.  No request of theirs is sent meanwhile, so what is found is not newer; and it is
-        released by its token, which spares leases that are.  A release that is stalled for longer than this is tried can
-        only end a lease with that token that 'return' has given again: its renewal then tells."""
+        """End what owners may have been granted, however often.  No request of theirs is sent meanwhile, so what is found is
+        not newer; and it is released by its token, which spares leases that are."""
         async def end() -> None:
             while now() < until:
                 try:
                     found = [await request for request in [self._lines.request(FIND, key, until) for key in keys]]
-                    if now() < until:
-                        for request in [self._lines.request(RELEASE, (key[0], answer.value)) for key, answer in zip(keys, found) if answer.value]:
-                            await request
+                    held = [(key[0], answer.value) for key, answer in zip(keys, found) if answer.value]
+                    if now() < until and not held:
                         self._sure(keys)
-                    return
+                        return
+                    for request in [self._lines.request(RELEASE, pair) for pair in held if now() < until]:
+                        await request
                 except Exception:
                     await core().sleep(0.1)
         until = now() + DOUBT_WITHIN
@@ -512,12 +518,26 @@ class Session:
             want.end.set()
 
     async def _after_others(self, want: Want) -> None:
-        """Wait for the ends of those that leave, or until it is given up."""
-        while not want.gone and any(other.end for other in self._others(want)):
-            want.go = Promise()
-            await want.go
-        if want.gone:
-            raise LeaseRefused(want.label)
+        """Wait for the ends of those that leave, and undo what earlier ones have left: it is not to be had by asking for
+        it, as a release that was not heard of may come late.  Or until there is something else to do."""
+        undone = False
+        while not (want.gone or want.got):
+            if any(other.end for other in self._others(want)):
+                want.go = Promise()
+                await want.go
+            elif undone or not self._is_unsure(want):
+                break
+            else:
+                undone, want.end = True, want.end or Promise()      # others wait meanwhile
+                await self._undo(want.keys)
+                if not want.gone:
+                    want.end = None
+                for other in self._others(want):
+                    self._waits.end(other)
+
+    def _is_unsure(self, want: Want) -> bool:
+        """May its task hold what nobody has heard of, and is that left to this request?"""
+        return not self._unsure.keys().isdisjoint(want.keys) and self._is_alone(want)
 
     def _is_alone(self, want: Want) -> bool:
         """Has its task no other lease or request on these locks, which might be meant instead?"""

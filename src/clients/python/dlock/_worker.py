@@ -50,7 +50,6 @@ class Task(Hold):
         self.attempts = int(attempts or 0)
         self.from_state = from_state or ''
         self.state: Optional[str] = None    # that it is to have when it is finished, if not that of the queue
-        self._finished = False
         self._worker = worker
         super().__init__(worker._session, f'task "{self.key}" of queue "{self.queue}"', worker._ttl, sent)
 
@@ -76,9 +75,6 @@ class Task(Hold):
         server = self._worker._lines.server
         state = 'NULL' if self.state is None else literal(self.state)
         return [f'SELECT {server.schema if server else ""}dlock_task_finish({literal(self.queue)}, {literal(self.key)}, {self.token}, state => {state})']
-
-    def _committed(self) -> None:
-        self._finished = True
 
     async def _settle(self, kind: Kind, extra: Optional[str] = None) -> None:
         """Tell the server how it has ended; again, if that does not answer: that does no harm."""
@@ -110,6 +106,8 @@ class Task(Hold):
                 await self._settle(FAIL, str(failure).replace('\0', '') or type(failure).__name__)
             else:
                 await self._settle(FINISH, self.state)
+        elif failure and self._finished:
+            say(logging.WARNING, '%s had ended when its handler failed: %s', self._what, failure)
 
 
 class Worker(Loop):
