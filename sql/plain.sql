@@ -39,7 +39,7 @@ CREATE TABLE _dlock.lock (
     name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     leases _dlock.lease[] NOT NULL DEFAULT '{}',            -- the newest first, which stays when it has ended
     permits pg_catalog.int4,
-    free_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',        -- not before the last one of the leases
+    free_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',        -- not before the last one of the leases; from then on none of them counts
     places_until pg_catalog.timestamptz NOT NULL DEFAULT '-infinity')   -- not before the end of any place
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
@@ -181,7 +181,7 @@ BEGIN
     IF current_setting('transaction_isolation') = 'read committed' THEN
         WITH gone AS (DELETE FROM _dlock.lock x WHERE x.ctid = ANY (ARRAY(
             SELECT y.ctid FROM _dlock.lock y WHERE y.ctid >= format('(%s,0)', block)::tid AND y.ctid < format('(%s,0)', block + 1)::tid
-               AND greatest(y.free_at, y.places_until) < _dlock.clock() - interval '1 h' FOR UPDATE SKIP LOCKED)) RETURNING x.name)
+               AND greatest(y.free_at, y.places_until, (y.leases[1]).granted_at) < _dlock.clock() - interval '1 h' FOR UPDATE SKIP LOCKED)) RETURNING x.name)
         DELETE FROM _dlock.place p USING gone WHERE p.name = gone.name;
     END IF;
     RETURN NULL;
@@ -208,7 +208,7 @@ DECLARE
     own pg_catalog.int8;
 BEGIN
     FOREACH l IN ARRAY k.leases LOOP
-        IF l.free_at > now THEN
+        IF k.free_at > now AND l.free_at > now THEN
             free := free - 1;
             IF free <= 0 OR k.permits IS DISTINCT FROM r.permits OR l.owner = r.owner AND l.role = r.role OR free IS NULL AND 'exclusive' IN (l.mode, r.mode) THEN
                 RETURN false;
@@ -256,10 +256,10 @@ BEGIN
             CONTINUE;
         END IF;
         own := (SELECT x.ordinality FROM unnest(k.leases) WITH ORDINALITY x
-                 WHERE x.expires_at > now AND x.holds > 0 AND x.owner = r.owner AND x.role = r.role AND r.reentry <> 'deny' AND r.id IS NULL);
+                 WHERE k.free_at > now AND x.expires_at > now AND x.holds > 0 AND x.owner = r.owner AND x.role = r.role AND r.reentry <> 'deny' AND r.id IS NULL);
         l := k.leases[own];
         SELECT * INTO p FROM _dlock.place x WHERE x.name = r.name AND x.owner = r.owner AND x.role = r.role AND x.until > now;
-        IF k.permits IS DISTINCT FROM r.permits AND r.id IS NULL AND _dlock.live(k.leases, now) <> '{}' THEN
+        IF k.permits IS DISTINCT FROM r.permits AND r.id IS NULL AND k.free_at > now AND _dlock.live(k.leases, now) <> '{}' THEN
             RAISE invalid_parameter_value USING MESSAGE = format('lock "%s" has %s permits, not %s', r.name, coalesce(k.permits::text, 'no'), coalesce(r.permits::text, 'none')),
                 DETAIL = 'The first request sets the number, which stays as long as the lock is held.', HINT = 'Ask for it in the same way, or wait until it is free.';
         ELSIF l.mode NOT IN (r.mode, 'exclusive') THEN
@@ -512,14 +512,14 @@ BEGIN
     END IF;
     -- In the usual case the lease is the only one, and ends.
     IF act <> 'renew' THEN
-        UPDATE _dlock.lock x SET leases[1].holds = 0, leases[1].expires_at = now, leases[1].free_at = '-infinity', free_at = '-infinity'
-         WHERE x.name = name AND cardinality(x.leases) = 1 AND (x.leases[1]).expires_at > now AND (x.leases[1]).holds = 1 AND (x.leases[1]).min_hold = '0'
+        UPDATE _dlock.lock x SET free_at = '-infinity'
+         WHERE x.name = name AND x.free_at > now AND cardinality(x.leases) = 1 AND (x.leases[1]).expires_at > now AND (x.leases[1]).holds = 1 AND (x.leases[1]).min_hold = '0'
            AND (x.leases[1]).role = me AND CASE WHEN token IS NULL THEN (x.leases[1]).owner = owner ELSE (x.leases[1]).token = token END;
         IF FOUND THEN
             RETURN true;
         END IF;
     END IF;
-    SELECT x.leases INTO leases FROM _dlock.lock x
+    SELECT CASE WHEN x.free_at > now THEN x.leases END INTO leases FROM _dlock.lock x
      WHERE x.name = name AND (x.free_at > now AND EXISTS (SELECT FROM unnest(x.leases) y WHERE (y.token = token OR y.owner = owner) AND (y.role = me OR _dlock.is_member(me, y.role)))
                               OR current_setting('transaction_isolation') <> 'read committed') FOR UPDATE;
     now := _dlock.clock();                                  -- who has waited for a release must not go by a time before it
@@ -619,7 +619,7 @@ BEGIN
     now := _dlock.clock();
     FOR i IN 1 .. coalesce(cardinality(k.leases), 0) LOOP
         l := k.leases[i];
-        CONTINUE WHEN l.free_at <= now;
+        CONTINUE WHEN least(k.free_at, l.free_at) <= now;
         l.free_at := CASE WHEN l.expires_at > now THEN now + l.lock_delay ELSE now END;
         l.expires_at := least(l.expires_at, now);
         k.leases[i] := l;
