@@ -9,9 +9,9 @@
 -- A lock is a row of _dlock.lock, with all its leases.  Rows are changed in place, and no index has a column that
 -- a grant changes: updates are HOT.
 --
--- Exclusion: whatever happens to a lock changes its row, or locks it at least, before it looks at leases and places.
--- So all of it comes one after the other; a snapshot that is too old gives 40001.  What is in vain keeps no lock, but
--- for one of several names, or a release, that has waited for another transaction.
+-- Exclusion: whatever happens to a lock changes its row, or locks it at least, and goes by the version of the row that
+-- it changes.  So all of it comes one after the other; a snapshot that is too old gives 40001.  What is in vain keeps no
+-- lock, but for a release that has waited for another transaction.
 --
 -- Order: kept places are rows.  Calls that wait hold the advisory locks of their names, which makes a queue;
 -- others do not go before them.
@@ -39,7 +39,7 @@ CREATE TABLE _dlock.lock (
     name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     leases _dlock.lease[] NOT NULL DEFAULT '{}',            -- the newest first, which stays when it has ended
     permits pg_catalog.int4,
-    free_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',        -- not before the last one of the leases
+    free_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',        -- not before the last one of the leases; from then on none of them counts
     places_until pg_catalog.timestamptz NOT NULL DEFAULT '-infinity')   -- not before the end of any place
     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
@@ -157,21 +157,36 @@ BEGIN ATOMIC
 END;
 
 -- What is done to leases counts from the commit on, and others wait until then.
-CREATE FUNCTION _dlock.is_late() RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN pg_catalog.statement_timestamp() - pg_catalog.transaction_timestamp() > '5 s';
+CREATE FUNCTION _dlock.elapsed() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN pg_catalog.statement_timestamp() - pg_catalog.transaction_timestamp();
 CREATE FUNCTION _dlock.warn_late() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 BEGIN
-    RAISE WARNING USING ERRCODE = '25001', MESSAGE = format('call in a transaction that began %s s before', extract(epoch FROM statement_timestamp() - transaction_timestamp())::int8),
+    RAISE WARNING USING ERRCODE = '25001', MESSAGE = format('call in a transaction that began %s s before', extract(epoch FROM _dlock.elapsed())::int8),
         DETAIL = 'Until it ends, others wait for its locks, and do not see what it does to leases.', HINT = 'Acquire, renew and release leases in transactions of their own.';
 END $$;
 -- Is the call in a transaction of its own, by all that can be seen of that?  With the extended protocol a statement begins a little later than its transaction.
 CREATE FUNCTION _dlock.is_alone() RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN pg_catalog.statement_timestamp() - pg_catalog.transaction_timestamp() < '1 ms';
+    RETURN _dlock.elapsed() < '1 ms';
 CREATE FUNCTION _dlock.refuse(what pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     RAISE feature_not_supported USING MESSAGE = pg_catalog.format('%s needs the extension dlock', what),
         DETAIL = 'This is the plain edition, which keeps leases in a table.', HINT = 'The extension can be created beside it, on a server that loads its library.';
 END $$;
+
+-- As names come, others go that are no longer used, of some block of the table; at a commit, as their rows are locked in no order.
+CREATE FUNCTION _dlock.sweep() RETURNS pg_catalog.trigger LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    block int8 := floor(random() * pg_relation_size(TG_RELID) / current_setting('block_size')::int8);
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        WITH gone AS (DELETE FROM _dlock.lock x WHERE x.ctid = ANY (ARRAY(
+            SELECT y.ctid FROM _dlock.lock y WHERE y.ctid >= format('(%s,0)', block)::tid AND y.ctid < format('(%s,0)', block + 1)::tid
+               AND greatest(y.free_at, y.places_until, (y.leases[1]).granted_at) < _dlock.clock() - interval '1 h' FOR UPDATE SKIP LOCKED)) RETURNING x.name)
+        DELETE FROM _dlock.place p USING gone WHERE p.name = gone.name;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER sweep AFTER INSERT ON _dlock.lock DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (pg_catalog.random() < 0.2) EXECUTE FUNCTION _dlock.sweep();
 
 ----------------------------------------------------------------------------
 -- Requests
@@ -183,167 +198,123 @@ CREATE FUNCTION _dlock.key(name pg_catalog.text) RETURNS pg_catalog.int8 LANGUAG
 CREATE FUNCTION _dlock.is_first(name pg_catalog.text) RETURNS pg_catalog.bool LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN CASE WHEN pg_catalog.pg_try_advisory_lock_shared(_dlock.key(name)) THEN pg_catalog.pg_advisory_unlock_shared(_dlock.key(name)) ELSE false END;
 
--- Whether a request is valid, and of the kind that does not wait.
-CREATE FUNCTION _dlock.is_usual(name pg_catalog.text, owner pg_catalog.text, wait pg_catalog.interval, mode pg_catalog.text, permits pg_catalog.int4, reentry pg_catalog.text,
-    bind pg_catalog.text, lock_delay pg_catalog.interval, min_hold pg_catalog.interval, payload pg_catalog.jsonb, keep pg_catalog.interval) RETURNS pg_catalog.bool
-    LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN pg_catalog.octet_length(name) BETWEEN 1 AND 255 AND pg_catalog.octet_length(owner) BETWEEN 1 AND 255 AND wait = '0' AND mode = 'exclusive'
-       AND permits IS NULL AND reentry IN ('deny', 'count', 'return') AND bind = 'none' AND lock_delay = '0' AND min_hold = '0' AND payload IS NULL AND keep = '0';
-
--- Add a lease to "others", which are NULL in the usual case: if there are no others, nor places, and nobody waits; else nothing happens.
-CREATE FUNCTION _dlock.hold(r _dlock.place, others _dlock.lease[]) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-#variable_conflict use_variable
-DECLARE
-    now pg_catalog.timestamptz := _dlock.clock();
-    got pg_catalog.int8;
-BEGIN
-    UPDATE _dlock.lock x
-       SET leases = ROW(_dlock.next_token((x.leases[1]).token), r.owner, r.role, r.mode, 1, now, now + r.ttl, now + r.ttl + r.lock_delay, r.ttl, r.lock_delay, r.min_hold, r.payload)::_dlock.lease || others,
-           permits = r.permits, free_at = greatest(x.free_at, now + r.ttl + r.lock_delay)
-     WHERE x.name = r.name AND (others IS NOT NULL OR x.free_at <= now AND x.places_until <= now AND (r.since IS NOT NULL OR _dlock.is_first(x.name)))
-    RETURNING (x.leases[1]).token INTO got;
-    IF got IS NOT NULL AND _dlock.clock() > now + interval '0.1 s' THEN
-        PERFORM _dlock.begin_now(r.name);
-    END IF;
-    RETURN got;
-END $$;
--- An UPDATE that has waited for a transaction that was rolled back then does what it had made up before.
-CREATE FUNCTION _dlock.begin_now(name pg_catalog.text) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-#variable_conflict use_variable
-DECLARE
-    k _dlock.lock;
-BEGIN
-    SELECT * INTO k FROM _dlock.lock x WHERE x.name = name COLLATE "C";
-    k.leases[1].granted_at := _dlock.clock();
-    k.leases[1].expires_at := k.leases[1].granted_at + k.leases[1].ttl;
-    k.leases[1].free_at := k.leases[1].expires_at + k.leases[1].lock_delay;
-    UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, k.leases[1].free_at) WHERE x.name = k.name;
-END $$;
-
+CREATE FUNCTION _dlock.live(leases _dlock.lease[], now pg_catalog.timestamptz) RETURNS _dlock.lease[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ARRAY(SELECT l FROM pg_catalog.unnest(leases) l WHERE l.free_at > now);
 -- Nothing of a lock is in the way of a request.
 CREATE FUNCTION _dlock.is_open(k _dlock.lock, r _dlock.place, now pg_catalog.timestamptz) RETURNS pg_catalog.bool LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     l _dlock.lease;
     free pg_catalog.int4 := r.permits;
+    own pg_catalog.int8;
 BEGIN
     FOREACH l IN ARRAY k.leases LOOP
-        IF l.free_at > now THEN
+        IF k.free_at > now AND l.free_at > now THEN
             free := free - 1;
             IF free <= 0 OR k.permits IS DISTINCT FROM r.permits OR l.owner = r.owner AND l.role = r.role OR free IS NULL AND 'exclusive' IN (l.mode, r.mode) THEN
                 RETURN false;
             END IF;
         END IF;
     END LOOP;
-    RETURN k.places_until <= now
-        OR NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = k.name AND p.until > now AND p.id < coalesce(r.id, p.id + 1) AND NOT (r.mode = 'shared' AND p.mode = 'shared'));
+    own := (SELECT p.id FROM _dlock.place p WHERE p.name = k.name AND p.owner = r.owner AND p.role = r.role AND p.until > now);
+    RETURN (own IS NOT NULL OR r.since IS NOT NULL OR _dlock.is_first(k.name))
+       AND NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = k.name AND p.until > now AND p.id < coalesce(own, p.id + 1) AND NOT (r.mode = 'shared' AND p.mode = 'shared'));
 END $$;
 
--- Names that are no longer used go, of some block of the table; but not in a transaction that may keep the rows locked.
-CREATE FUNCTION _dlock.sweep() RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-DECLARE
-    block pg_catalog.int8 := floor(random() * pg_relation_size('_dlock.lock') / current_setting('block_size')::int8);
-    k _dlock.lock;
-BEGIN
-    -- Row by row: for one DELETE the planner has scanned the whole table.
-    FOR k IN SELECT * FROM _dlock.lock x WHERE x.ctid >= format('(%s,0)', block)::tid AND x.ctid < format('(%s,0)', block + 1)::tid
-               AND greatest(x.free_at, x.places_until) < _dlock.clock() - interval '1 h' AND current_setting('transaction_isolation') = 'read committed' AND _dlock.is_alone() FOR UPDATE SKIP LOCKED LOOP
-        DELETE FROM _dlock.place p WHERE p.name = k.name;
-        DELETE FROM _dlock.lock x WHERE x.name = k.name;
-    END LOOP;
-END $$;
-
--- Grant a lease, or enter one again; NULL if it is refused.  Then the request has a place, if it is to keep one.
+-- Grant a lease, or enter one again; NULL if it is refused.  Then the request has a place, if it is to keep one; 0 if it has given one up.
 CREATE FUNCTION _dlock.grant(r _dlock.place, keep pg_catalog.interval) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
     is_locked pg_catalog.bool := false;
     now pg_catalog.timestamptz;
+    got pg_catalog.int8;
+    until pg_catalog.timestamptz;
     k _dlock.lock;
     p _dlock.place;
     l _dlock.lease;
     own pg_catalog.int4;
-    taken pg_catalog.int8 := r.id;                          -- the place that is to be taken, if it is there
-    got pg_catalog.int8;
-    is_open pg_catalog.bool;
 BEGIN
     LOOP
-        SELECT * INTO k FROM _dlock.lock x WHERE x.name = r.name;
-        EXIT WHEN FOUND;
-        INSERT INTO _dlock.lock (name) VALUES (r.name) ON CONFLICT DO NOTHING;
-        got := _dlock.hold(r, NULL);
-        IF got IS NOT NULL THEN
-            RETURN got;
-        END IF;
-    END LOOP;
-    LOOP
         now := _dlock.clock();
-        SELECT * INTO p FROM _dlock.place x WHERE x.name = r.name AND x.owner = r.owner AND x.role = r.role AND x.until > now;
-        IF p.id IS DISTINCT FROM coalesce(taken, p.id) THEN
-            RETURN NULL;
+        UPDATE _dlock.lock x
+           SET leases = ROW(_dlock.next_token((x.leases[1]).token), r.owner, r.role, r.mode, 1, now, now + r.ttl, now + r.ttl + r.lock_delay, r.ttl, r.lock_delay, r.min_hold, r.payload)::_dlock.lease
+                        || CASE WHEN x.free_at > now THEN _dlock.live(x.leases, now) END,
+               permits = r.permits, free_at = greatest(x.free_at, now + r.ttl + r.lock_delay)
+         WHERE x.name = r.name AND (x.free_at <= now AND x.places_until <= now AND (r.since IS NOT NULL OR _dlock.is_first(x.name)) OR _dlock.is_open(x, r, now))
+        RETURNING (x.leases[1]).token, x.places_until INTO got, until;
+        IF got IS NOT NULL THEN
+            -- An UPDATE that has waited for a transaction that was rolled back then does what it had made up before.
+            IF _dlock.clock() > now + interval '0.1 s' THEN
+                now := _dlock.clock();
+                UPDATE _dlock.lock x SET leases[1].granted_at = now, leases[1].expires_at = now + r.ttl, leases[1].free_at = now + r.ttl + r.lock_delay, free_at = greatest(x.free_at, now + r.ttl + r.lock_delay)
+                 WHERE x.name = r.name;
+            END IF;
+            EXIT;
         END IF;
-        r.id := p.id;
-        own := (SELECT x.ordinality FROM unnest(k.leases) WITH ORDINALITY x WHERE x.expires_at > now AND x.holds > 0 AND x.owner = r.owner AND x.role = r.role);
+        SELECT * INTO k FROM _dlock.lock x WHERE x.name = r.name;
+        IF NOT FOUND THEN
+            INSERT INTO _dlock.lock (name) VALUES (r.name) ON CONFLICT DO NOTHING;
+            CONTINUE;
+        END IF;
+        own := (SELECT x.ordinality FROM unnest(k.leases) WITH ORDINALITY x
+                 WHERE k.free_at > now AND x.expires_at > now AND x.holds > 0 AND x.owner = r.owner AND x.role = r.role AND r.reentry <> 'deny' AND r.id IS NULL);
         l := k.leases[own];
-        IF k.free_at > now AND k.permits IS DISTINCT FROM r.permits AND EXISTS (SELECT FROM unnest(k.leases) x WHERE x.free_at > now) THEN
+        SELECT * INTO p FROM _dlock.place x WHERE x.name = r.name AND x.owner = r.owner AND x.role = r.role AND x.until > now;
+        IF k.permits IS DISTINCT FROM r.permits AND r.id IS NULL AND k.free_at > now AND _dlock.live(k.leases, now) <> '{}' THEN
             RAISE invalid_parameter_value USING MESSAGE = format('lock "%s" has %s permits, not %s', r.name, coalesce(k.permits::text, 'no'), coalesce(r.permits::text, 'none')),
                 DETAIL = 'The first request sets the number, which stays as long as the lock is held.', HINT = 'Ask for it in the same way, or wait until it is free.';
-        END IF;
-        IF own IS NULL OR r.reentry = 'deny' THEN
-            own := NULL;
-            is_open := _dlock.is_open(k, r, now) AND (r.since IS NOT NULL OR r.id IS NOT NULL OR _dlock.is_first(r.name));
         ELSIF l.mode NOT IN (r.mode, 'exclusive') THEN
             RAISE object_not_in_prerequisite_state USING MESSAGE = format('lease on lock "%s" does not cover the mode "%s"', r.name, r.mode),
                 HINT = 'Release the lease, and acquire the lock in the stronger mode.';
+        ELSIF own IS NULL AND keep = '0' AND (p.id IS NULL OR r.since IS NOT NULL) THEN
+            RETURN NULL;
+        ELSIF NOT is_locked THEN
+            PERFORM FROM _dlock.lock x WHERE x.name = r.name FOR UPDATE;
+            is_locked := FOUND;
+            CONTINUE;                                       -- of what was looked at before, something may have changed
+        ELSIF own IS NOT NULL THEN
+            l.holds := l.holds + (r.reentry = 'count')::int4;
+            l.ttl := CASE WHEN now + r.ttl > l.expires_at THEN r.ttl ELSE l.ttl END;
+            l.expires_at := greatest(l.expires_at, now + r.ttl);
+            l.free_at := l.expires_at + l.lock_delay;
+            k.leases[own] := l;
+            UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, l.free_at) WHERE x.name = r.name;
+        ELSIF keep > '0' THEN
+            r.id := coalesce(p.id, nextval('_dlock.token_seq'));
+            r.since := coalesce(p.since, now);
+            r.until := now + keep;
+            INSERT INTO _dlock.place VALUES (r.*) ON CONFLICT (name, owner, role) DO UPDATE
+               SET (id, since, until, ttl, mode, permits, reentry, lock_delay, min_hold, payload) = (r.id, r.since, r.until, r.ttl, r.mode, r.permits, r.reentry, r.lock_delay, r.min_hold, r.payload);
+            UPDATE _dlock.lock x SET places_until = greatest(x.places_until, r.until) WHERE x.name = r.name;
+            RETURN NULL;
         END IF;
-        EXIT WHEN is_locked OR own IS NULL AND NOT is_open AND keep = '0' AND (r.id IS NULL OR r.since IS NOT NULL);
-        LOOP
-            SELECT * INTO k FROM _dlock.lock x WHERE x.name = r.name FOR UPDATE;
-            EXIT WHEN FOUND;
-            INSERT INTO _dlock.lock (name) VALUES (r.name) ON CONFLICT DO NOTHING;
-        END LOOP;
-        is_locked := true;
+        got := coalesce(l.token, 0);
+        until := k.places_until;
+        EXIT;
     END LOOP;
-    IF NOT is_locked THEN
-        RETURN NULL;
-    ELSIF own IS NOT NULL THEN
-        l.holds := l.holds + (r.reentry = 'count')::int4;
-        l.ttl := CASE WHEN now + r.ttl > l.expires_at THEN r.ttl ELSE l.ttl END;
-        l.expires_at := greatest(l.expires_at, now + r.ttl);
-        l.free_at := l.expires_at + l.lock_delay;
-        k.leases[own] := l;
-        got := l.token;
-        UPDATE _dlock.lock x SET leases = k.leases, free_at = greatest(x.free_at, l.free_at) WHERE x.name = r.name;
-    ELSIF is_open THEN
-        got := _dlock.hold(r, ARRAY(SELECT x FROM unnest(k.leases) x WHERE x.free_at > now));
-    END IF;
-    DELETE FROM _dlock.place x WHERE x.name = r.name AND (x.id = p.id OR x.until <= now) AND k.places_until > '-infinity';
-    IF got IS NULL AND keep > '0' THEN
-        r.id := coalesce(p.id, nextval('_dlock.token_seq'));
-        r.since := coalesce(p.since, now);
-        r.until := now + keep;
-        INSERT INTO _dlock.place VALUES (r.*);
-        UPDATE _dlock.lock x SET places_until = greatest(x.places_until, r.until) WHERE x.name = r.name;
+    IF until > now THEN
+        DELETE FROM _dlock.place x WHERE x.name = r.name AND (x.until <= now OR x.owner = r.owner AND x.role = r.role);
     END IF;
     RETURN got;
 END $$;
 
--- If "all_or_none", what was in vain is rolled back: an UPDATE that has waited for another transaction keeps its row locked, whether it changes it or not.
+-- If "all_or_none", or the transaction may stay open, what was in vain is rolled back: an UPDATE that has waited for another transaction keeps its row locked, whether it changes it or not.
 CREATE FUNCTION _dlock.try(names pg_catalog.text[], owners pg_catalog.text[], r _dlock.place, keep pg_catalog.interval, all_or_none pg_catalog.bool) RETURNS pg_catalog.int8[]
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     n pg_catalog.record;
+    token pg_catalog.int8;
     got pg_catalog.int8[] := '{}';
 BEGIN
     FOR n IN SELECT x.name, coalesce(x.owner, r.owner) AS owner, x.i FROM unnest(names, owners) WITH ORDINALITY x (name, owner, i) ORDER BY x.name COLLATE "C", x.i LOOP
         r.name := n.name;
         r.owner := n.owner;
-        got[n.i] := CASE WHEN r.id IS NULL THEN _dlock.hold(r, NULL) END;
-        got[n.i] := coalesce(got[n.i], _dlock.grant(r, keep));
-        IF all_or_none AND got[n.i] IS NULL THEN
+        token := CASE WHEN all_or_none OR keep > '0' OR _dlock.is_alone() THEN _dlock.grant(r, keep) ELSE (_dlock.try(ARRAY[r.name], NULL, r, keep, true))[1] END;
+        IF all_or_none AND (token IS NULL OR token = 0 AND cardinality(names) > 1) THEN
             RAISE SQLSTATE 'LK000';
         END IF;
+        got[n.i] := nullif(token, 0);
     END LOOP;
-    RETURN got;
+    RETURN CASE WHEN token > 0 OR NOT all_or_none THEN got END;
 EXCEPTION
     WHEN SQLSTATE 'LK000' THEN
         RETURN NULL;
@@ -352,12 +323,6 @@ EXCEPTION
             RAISE;
         END IF;
         RETURN NULL;                                        -- who waits tries again, and locks none meanwhile
-END $$;
--- End the places of the caller, if there are any.
-CREATE FUNCTION _dlock.give_up(names pg_catalog.text[], owner pg_catalog.text) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
-    PERFORM FROM _dlock.lock x JOIN _dlock.place p ON p.name = x.name WHERE x.name = ANY (names) AND p.owner = give_up.owner AND p.role = _dlock.caller() ORDER BY x.name FOR UPDATE OF x;
-    DELETE FROM _dlock.place p WHERE p.name = ANY (names) AND p.owner = give_up.owner AND p.role = _dlock.caller();
 END $$;
 
 CREATE FUNCTION _dlock.check_arrays(names pg_catalog.text[], count pg_catalog.int4) RETURNS pg_catalog.void LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -394,10 +359,10 @@ DECLARE
     got int8[];
     nap float8 := 0.002;
 BEGIN
-    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
-    r.role := _dlock.caller();
-    r.since := NULL;
+    PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
     r.id := NULL;
+    r.since := NULL;
+    r.role := _dlock.caller();
     r.ttl := _dlock.ttl(r.ttl);
     r.owner := coalesce(r.owner, _dlock.session());
     PERFORM _dlock.check_arrays(names, CASE WHEN is_all THEN (SELECT greatest(1, count(DISTINCT x)) FROM unnest(names) x)::int4 ELSE cardinality(owners) END);
@@ -446,45 +411,24 @@ BEGIN
                 nap := least(nap * 1.5, 0.05);
             END LOOP;
         EXCEPTION WHEN lock_not_available THEN
-            IF keep = '0' THEN
-                PERFORM _dlock.give_up(names, r.owner) WHERE cardinality(names) = 1;
+            r.since := NULL;
+            IF keep = '0' AND NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = ANY (names) AND p.owner = r.owner AND p.role = r.role) THEN
                 RETURN NULL;
             END IF;
-            r.since := NULL;
         END;
     END IF;
-    got := _dlock.try(names, owners, r, keep, is_all AND (keep = '0' OR cardinality(names) > 1));
-    PERFORM _dlock.give_up(names, r.owner) WHERE got IS NULL AND cardinality(names) = 1;
-    PERFORM _dlock.sweep() FROM unnest(got) x WHERE random() < 0.1;         -- last, as it locks rows in no order
-    RETURN got;
+    RETURN _dlock.try(names, owners, r, keep, is_all AND keep = '0');
 END $$;
 
 CREATE FUNCTION @extschema@.dlock_acquire(name pg_catalog.text, owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL, wait pg_catalog.interval DEFAULT '0',
     mode pg_catalog.text DEFAULT 'exclusive', permits pg_catalog.int4 DEFAULT NULL, reentry pg_catalog.text DEFAULT 'deny', bind pg_catalog.text DEFAULT 'none',
     lock_delay pg_catalog.interval DEFAULT '0', min_hold pg_catalog.interval DEFAULT '0', payload pg_catalog.jsonb DEFAULT NULL, keep pg_catalog.interval DEFAULT '0')
     RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
-#variable_conflict use_variable
-DECLARE
-    now timestamptz := _dlock.clock();
-    me regrole := _dlock.caller();
-    term interval := _dlock.ttl(ttl);
-    got int8;
 BEGIN
-    IF _dlock.is_usual(name, owner, wait, mode, permits, reentry, bind, lock_delay, min_hold, payload, keep) AND _dlock.is_alone() THEN
-        UPDATE _dlock.lock x
-           SET leases = ARRAY[ROW(_dlock.next_token((x.leases[1]).token), owner, me, mode, 1, now, now + term, now + term, term, lock_delay, min_hold, NULL)::_dlock.lease],
-               permits = NULL, free_at = now + term
-         WHERE x.name = name COLLATE "C" AND x.free_at <= now AND x.places_until <= now AND _dlock.is_first(x.name)
-        RETURNING (x.leases[1]).token INTO got;
-        IF got IS NULL THEN
-            got := _dlock.grant(ROW(NULL, name, NULL, NULL, me, owner, term, mode, permits, reentry, lock_delay, min_hold, payload), keep);
-            IF got IS NOT NULL THEN
-                PERFORM _dlock.sweep();
-            END IF;
-        ELSIF _dlock.clock() > now + interval '0.1 s' THEN
-            PERFORM _dlock.begin_now(name);
-        END IF;
-        RETURN got;
+    -- In the usual case, what the others check is so, and nothing has to be rolled back.
+    IF octet_length(name) BETWEEN 1 AND 255 AND octet_length(coalesce(owner, '-')) BETWEEN 1 AND 255 AND wait = '0' AND mode = 'exclusive' AND permits IS NULL AND reentry IN ('deny', 'count', 'return')
+       AND bind = 'none' AND lock_delay = '0' AND min_hold = '0' AND payload IS NULL AND keep = '0' AND _dlock.is_alone() THEN
+        RETURN nullif(_dlock.grant(ROW(NULL, name, NULL, NULL, _dlock.caller(), coalesce(owner, _dlock.session()), _dlock.ttl(ttl), mode, permits, reentry, lock_delay, min_hold, payload), keep), 0);
     END IF;
     RETURN (_dlock.request(ARRAY[name], NULL, ROW(NULL, NULL, NULL, NULL, NULL, owner, ttl, mode, permits, reentry, lock_delay, min_hold, payload)::_dlock.place, wait, bind, keep, true))[1];
 END $$;
@@ -501,40 +445,43 @@ CREATE FUNCTION @extschema@.dlock_acquire_each(names pg_catalog.text[], owners p
 
 CREATE FUNCTION _dlock.is_of(owner pg_catalog.text, client pg_catalog.text) RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN owner = client OR pg_catalog.starts_with(owner, client || '#');
--- The places of a client that have their turn.  The call does not wait for longer than they are kept already.
+-- The places of a client that have their turn.  The call does not wait for longer than they are kept already, nor for other transactions: what these have locked has no turn.
 CREATE FUNCTION @extschema@.dlock_take(client pg_catalog.text, wait pg_catalog.interval, keep pg_catalog.interval,
     OUT name pg_catalog.text, OUT owner pg_catalog.text, OUT token pg_catalog.int8) RETURNS SETOF pg_catalog.record
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     until timestamptz := _dlock.wait_until(wait);
     began timestamptz := _dlock.clock();
     me regrole := _dlock.caller();
+    locked text[];
     r _dlock.place;
     refused text;
-    kept_until timestamptz;
     nap float8 := 0.002;
 BEGIN
-    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
+    PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
     PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
-    -- Look until one has its turn, and lock nothing meanwhile.
-    WHILE _dlock.clock() < least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > began)) AND until IS NOT NULL AND NOT EXISTS (SELECT FROM _dlock.place p JOIN _dlock.lock k ON k.name = p.name
-                                                  WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() AND _dlock.is_open(k, p, _dlock.clock())) LOOP
+    LOOP
+        PERFORM FROM _dlock.place p JOIN _dlock.lock k ON k.name = p.name
+          WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() AND _dlock.is_open(k, p, _dlock.clock()) LIMIT 1 FOR UPDATE OF k SKIP LOCKED;
+        EXIT WHEN FOUND OR until IS NULL
+            OR _dlock.clock() >= least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > began));
         PERFORM pg_sleep(nap);
         nap := least(nap * 1.5, 0.05);
     END LOOP;
-    FOR r IN SELECT * FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
-        token := NULL;
-        token := (_dlock.try(ARRAY[r.name], NULL, r, '0', true))[1] WHERE r.name IS DISTINCT FROM refused AND EXISTS (SELECT FROM _dlock.lock k WHERE k.name = r.name AND _dlock.is_open(k, r, _dlock.clock()));
-        IF token IS NOT NULL THEN
+    locked := ARRAY(SELECT k.name FROM _dlock.lock k
+                     WHERE k.name IN (SELECT p.name FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me) ORDER BY k.name FOR UPDATE SKIP LOCKED);
+    FOR r IN SELECT * FROM _dlock.place p WHERE p.name = ANY (locked) AND _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
+        CONTINUE WHEN r.name = refused;                     -- its other places are behind that one
+        token := _dlock.grant(r, keep);
+        IF token IS NULL THEN
+            refused := r.name;
+            UPDATE _dlock.place p SET until = least(k.places_until, _dlock.clock() + keep) FROM _dlock.lock k
+             WHERE k.name = r.name AND p.name = k.name AND _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock();
+        ELSE
             name := r.name;
             owner := r.owner;
             RETURN NEXT;
-        ELSE
-            kept_until := CASE WHEN r.name = refused THEN kept_until ELSE _dlock.clock() + keep END;
-            UPDATE _dlock.lock x SET places_until = greatest(x.places_until, kept_until) WHERE x.name = r.name AND r.name IS DISTINCT FROM refused;
-            UPDATE _dlock.place p SET until = kept_until WHERE p.name = r.name AND p.owner = r.owner AND p.role = me;
-            refused := r.name;                              -- its other places are behind this one
         END IF;
     END LOOP;
 END $$;
@@ -556,31 +503,32 @@ DECLARE
     me regrole := _dlock.caller();
     leases _dlock.lease[];
     l _dlock.lease;
+    i int4;
     is_live bool;
 BEGIN
-    IF is_alone AND _dlock.is_late() THEN
+    IF is_alone AND _dlock.elapsed() > '5 s' THEN
         PERFORM _dlock.warn_late();
     END IF;
     -- In the usual case the lease is the only one, and ends.
     IF act <> 'renew' THEN
-        UPDATE _dlock.lock x SET leases[1].holds = 0, leases[1].expires_at = now, leases[1].free_at = '-infinity', free_at = '-infinity'
-         WHERE x.name = name AND cardinality(x.leases) = 1 AND (x.leases[1]).expires_at > now AND (x.leases[1]).holds = 1 AND (x.leases[1]).min_hold = '0'
+        UPDATE _dlock.lock x SET free_at = '-infinity'
+         WHERE x.name = name AND x.free_at > now AND cardinality(x.leases) = 1 AND (x.leases[1]).expires_at > now AND (x.leases[1]).holds = 1 AND (x.leases[1]).min_hold = '0'
            AND (x.leases[1]).role = me AND CASE WHEN token IS NULL THEN (x.leases[1]).owner = owner ELSE (x.leases[1]).token = token END;
         IF FOUND THEN
             RETURN true;
         END IF;
     END IF;
-    SELECT x.leases INTO leases FROM _dlock.lock x
-     WHERE x.name = name AND (x.free_at > now AND EXISTS (SELECT FROM unnest(x.leases) y WHERE y.token = token OR y.owner = owner AND y.role = me)
+    SELECT CASE WHEN x.free_at > now THEN x.leases END INTO leases FROM _dlock.lock x
+     WHERE x.name = name AND (x.free_at > now AND EXISTS (SELECT FROM unnest(x.leases) y WHERE (y.token = token OR y.owner = owner) AND (y.role = me OR _dlock.is_member(me, y.role)))
                               OR current_setting('transaction_isolation') <> 'read committed') FOR UPDATE;
     now := _dlock.clock();                                  -- who has waited for a release must not go by a time before it
-    FOR i IN 1 .. coalesce(cardinality(leases), 0) LOOP
+    i := (SELECT y.ordinality FROM unnest(leases) WITH ORDINALITY y
+           WHERE (y.token = token OR y.owner = owner) AND (y.role = me OR _dlock.is_member(me, y.role)) AND y.holds > 0 AND y.free_at > now AND (y.expires_at > now OR act <> 'renew')
+           ORDER BY y.role = me DESC, y.expires_at DESC LIMIT 1);
+    IF i IS NOT NULL THEN
         l := leases[i];
         is_live := l.expires_at > now;
-        IF l.holds = 0 OR l.free_at <= now OR NOT is_live AND act = 'renew'
-            OR (CASE WHEN token IS NULL THEN l.owner <> owner OR l.role <> me ELSE l.token <> token OR l.role <> me AND NOT _dlock.is_member(me, l.role) END) IS NOT FALSE THEN
-            CONTINUE;
-        ELSIF act = 'renew' THEN
+        IF act = 'renew' THEN
             l.expires_at := CASE WHEN ttl IS NULL THEN greatest(l.expires_at, now + l.ttl) ELSE now + ttl END;
             l.ttl := coalesce(ttl, l.ttl);
             l.free_at := l.expires_at + l.lock_delay;
@@ -595,15 +543,9 @@ BEGIN
         leases[i] := l;
         UPDATE _dlock.lock x SET leases = leases, free_at = (SELECT max(y.free_at) FROM unnest(leases) y) WHERE x.name = name;
         RETURN is_live;
-    END LOOP;
-    IF is_alone THEN
-        PERFORM _dlock.check_text(name, 'lock name', 255);
-        IF owner IS NOT NULL THEN
-            PERFORM _dlock.check_text(owner, 'lease owner', 255);
-            -- one of a role that the caller is a member of
-            RETURN coalesce((SELECT _dlock.change(name, h.token, NULL, act, ttl, false) FROM (
-                SELECT * FROM _dlock.names_held(ARRAY[name]) h WHERE h.owner = owner AND h.role <> me AND _dlock.is_member(me, h.role) ORDER BY h.expires_at DESC LIMIT 1) h), false);
-        ELSIF EXISTS (SELECT FROM _dlock.names_held(ARRAY[name]) h WHERE h.token = _dlock.check_token(token) AND h.role <> me AND NOT _dlock.is_member(me, h.role)) THEN
+    ELSIF is_alone THEN
+        PERFORM _dlock.check_text(name, 'lock name', 255), _dlock.check_text(coalesce(owner, '-'), 'lease owner', 255);
+        IF owner IS NULL AND EXISTS (SELECT FROM _dlock.names_held(ARRAY[name]) h WHERE h.token = _dlock.check_token(token) AND h.role <> me AND NOT _dlock.is_member(me, h.role)) THEN
             RAISE insufficient_privilege USING MESSAGE = format('permission denied for the lease on lock "%s" with token %s', name, token),
                 HINT = 'Only the role that acquired it and its members can renew or release it; a superuser can call dlock_force_release().';
         END IF;
@@ -627,7 +569,7 @@ DECLARE
     n record;
     done bool[] := '{}';
 BEGIN
-    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
+    PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
     PERFORM _dlock.check_arrays(names, cardinality(tokens));
     PERFORM _dlock.check_text(x.name, 'lock name', 255), _dlock.check_token(x.token) FROM unnest(names, tokens) x (name, token);
     FOR n IN SELECT x.name, x.token, x.i FROM unnest(names, tokens) WITH ORDINALITY x (name, token, i) ORDER BY x.name COLLATE "C", x.i LOOP
@@ -670,13 +612,13 @@ DECLARE
     now timestamptz;
     done int4 := 0;
 BEGIN
-    PERFORM _dlock.warn_late() WHERE _dlock.is_late();
+    PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
     PERFORM _dlock.check_text(name, 'lock name', 255), _dlock.check_text(trim(reason), 'reason', 10000);
     SELECT * INTO k FROM _dlock.lock x WHERE x.name = dlock_force_release.name COLLATE "C" FOR UPDATE;
     now := _dlock.clock();
     FOR i IN 1 .. coalesce(cardinality(k.leases), 0) LOOP
         l := k.leases[i];
-        CONTINUE WHEN l.free_at <= now;
+        CONTINUE WHEN least(k.free_at, l.free_at) <= now;
         l.free_at := CASE WHEN l.expires_at > now THEN now + l.lock_delay ELSE now END;
         l.expires_at := least(l.expires_at, now);
         k.leases[i] := l;
@@ -897,5 +839,5 @@ END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
 
 -- What only functions that run as the owner of the tables call; and the trigger function, which would believe rows of any table.
-REVOKE ALL ON FUNCTION _dlock.caller, _dlock.move_tokens, _dlock.next_token, _dlock.is_first, _dlock.is_usual, _dlock.hold, _dlock.is_open, _dlock.sweep, _dlock.grant,
-    _dlock.try, _dlock.give_up, _dlock.begin_now, _dlock.limit_waits, _dlock.is_of, _dlock.pass, _dlock.check_live, _dlock.live_at_commit, _dlock.presented FROM PUBLIC;
+REVOKE ALL ON FUNCTION _dlock.caller, _dlock.move_tokens, _dlock.next_token, _dlock.is_first, _dlock.is_open, _dlock.sweep, _dlock.grant,
+    _dlock.try, _dlock.limit_waits, _dlock.is_of, _dlock.pass, _dlock.check_live, _dlock.live_at_commit, _dlock.presented FROM PUBLIC;

@@ -11,9 +11,10 @@ use lib "$FindBin::RealBin/../../lib";
 use DLockPlain;
 use DLockSession;
 use DLockTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_plain_node('main');
+my $node = start_plain_node('main', conf => 'autovacuum = off');
 my $db = 'postgres';
 set_clock_of();
 
@@ -21,6 +22,10 @@ is(sql("SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication OR rol
 is(sql("SELECT has_database_privilege('postgres', 'CREATE')"), 'f', 'nor may it create schemas');
 is(sql('SELECT count(*) FROM pg_extension WHERE extname = \'dlock\''), 0, 'there is no extension');
 isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fails');
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	is($node->safe_psql($db, qq{CREATE SCHEMA "it's"; SET search_path = "it's"; } . plain_script() . q{SELECT dlock_acquire('a', 'x') > 0, dlock_bump_epoch('test') > 0; DROP SCHEMA "it's" CASCADE}), 't|t', 'a schema with a quote in its name');
+}
 
 # ---------------------------------------------------------------------------
 # A lease, and its end
@@ -90,8 +95,24 @@ is(sql("SELECT state FROM dlock_leases WHERE name = 'all'"), 'closed', 'a releas
 # A row is not swept while one of its leases lasts.
 sql("SELECT dlock_acquire('g', 'a', '1 h', mode => 'shared'), dlock_acquire('g', 'b', '1 day', mode => 'shared')");
 advance('3 h');
-is(sql("SELECT count(_dlock_sweep()) FROM generate_series(1, 100)"), 100, 'swept');
+sql("SELECT count(dlock_acquire('sweeps ' || i, 'x', '1 h')) FROM generate_series(1, 500) i");
 is(sql("SET statement_timeout = '1 min'; SELECT dlock_acquire('g', 'x', '1 h'), dlock_acquire('g', 'y', '1 h', mode => 'shared') > 0"), '|t', 'and still shared');
+
+# ---------------------------------------------------------------------------
+# The usual call
+# ---------------------------------------------------------------------------
+
+# It takes one transaction id, whatever the protocol; one in a longer transaction takes another one for what may be rolled back.
+my $script = PostgreSQL::Test::Utils::tempdir() . '/pairs.sql';
+append_to_file($script, "SELECT dlock_acquire('usual', 'x');\nSELECT dlock_release('usual', 'x');\n");
+foreach my $mode (qw(simple extended prepared))
+{
+	my $before = sql('SELECT pg_snapshot_xmax(pg_current_snapshot())');
+
+	$node->command_ok([ 'pgbench', '-n', '-M', $mode, '-t', 100, '-f', $script, '-U', 'app', $db ], "pairs, $mode");
+	# A call that the machine has stopped at its beginning is taken for one in a longer transaction.
+	cmp_ok(sql("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 - $before"), '<', 250, "$mode: most calls take one transaction id");
+}
 
 # ---------------------------------------------------------------------------
 # Many, and by owner
@@ -196,7 +217,7 @@ is(sql("SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'app':
 CREATE FUNCTION pg_temp.trap(value pg_catalog.int8) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'runs as %', current_user; END $$;
 CREATE DOMAIN pg_temp.int8 AS pg_catalog.int8 CHECK (pg_temp.trap(VALUE));
 EOS
-	is(sqlstate("SELECT $_"), '42501', "not for all: $_") foreach qw(_dlock_sweep() _dlock_caller() _dlock_presented('x'));
+	is(sqlstate("SELECT $_"), '42501', "not for all: $_") foreach qw(_dlock_is_first('x') _dlock_caller() _dlock_presented('x'));
 	is(sqlstate('CREATE TEMP TABLE t (resource text, token int8); CREATE TRIGGER t AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION _dlock_live_at_commit()'), '42501', 'nor in a trigger');
 	is(sql("$trap; SELECT dlock_acquire('trap', 'x') > 0, dlock_release('trap', 'x')"), 't|t', 'a type of a session is not taken for that of the same name');
 }

@@ -211,10 +211,8 @@ is($s[1]->answer, '', 'the last permit: refused');
 # A place that is given up meanwhile is not taken.
 sql("SELECT dlock_acquire('given up', 'holder', '1 h'), dlock_acquire('given up', 'i', '1 h', keep => '1 h'), dlock_release('given up', 'holder')");
 $s[0]->query_safe("BEGIN; SELECT dlock_release_all('i')");
-$s[1]->ask("SELECT owner FROM dlock_take('i', '0', '1 h')");
-ok(is_blocked($s[1]), 'a place that is being given up: waits');
+is(sql("SELECT count(*) FROM dlock_take('i', '0', '1 h')"), 0, 'a place that is being given up: none');
 $s[0]->query_safe('COMMIT');
-is($s[1]->answer, '', 'a place that is being given up: none');
 is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'given up'"), 0, 'nor is there a lease');
 
 # A lease begins when its row can be had, also if nothing of it has changed.
@@ -303,15 +301,28 @@ is(sql("SELECT dlock_renew_token('open', $token), dlock_release_token('open', $t
 is(sql("SELECT dlock_acquire('open', 'c', '1 h') > 0"), 't', 'another one acquires');
 $s[0]->query_safe('COMMIT');
 
-sql("SELECT dlock_release('open', 'c')");
-$s[1]->query_safe("BEGIN; SELECT dlock_acquire('open', 'c', '1 h')");
-$s[0]->query_safe('BEGIN; SELECT pg_sleep(0.01)');
-$s[0]->ask("SELECT dlock_acquire('open', 'b', '1 h')");
-ok(is_blocked($s[0]), 'one that is refused after it has waited');
-$s[1]->query_safe('COMMIT');
-is($s[0]->answer, '', 'is refused');
-is(sql("SELECT dlock_renew('open', 'c')"), 't', 'and keeps nobody from anything, either');
+foreach my $call ("dlock_acquire('open', 'b', '1 h')", "(dlock_acquire_each('{open,open}', '{b,d}', '1 h'))[2]")
+{
+	sql("SELECT dlock_release('open', 'c')");
+	$s[1]->query_safe("BEGIN; SELECT dlock_acquire('open', 'c', '1 h')");
+	$s[0]->query_safe('BEGIN; SELECT pg_sleep(0.01)');
+	$s[0]->ask("SELECT $call");
+	ok(is_blocked($s[0]), "$call: one that is refused after it has waited");
+	$s[1]->query_safe('COMMIT');
+	is($s[0]->answer, '', "$call: is refused");
+	is(sql("SELECT dlock_renew('open', 'c')"), 't', "$call: and keeps nobody from anything, either");
+	$s[0]->query_safe('COMMIT');
+}
+
+# A transaction that is left open keeps a client from none of its other places; one that has its turn is waited for.
+sql("SELECT dlock_acquire('busy ' || i, 'holder', '1 h'), dlock_acquire('busy ' || i, 't', '1 h', keep => '1 h') FROM generate_series(1, 2) i");
+sql("SELECT dlock_release('busy ' || i, 'holder') FROM generate_series(1, 2) i");
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('busy 2', 'u', '1 h', keep => '1 h')");
+is(sql("SELECT name FROM dlock_take('t', '1 min', '1 h')"), 'busy 1', 'a client takes one place beside another one that is locked');
+$s[1]->ask("SELECT name FROM dlock_take('t', '1 h', '1 h')");
+ok(wait_until(sub { sql("SELECT wait_event FROM pg_stat_activity WHERE pid = $s[1]->{pid}") eq 'PgSleep' }), 'the other one has its turn');
 $s[0]->query_safe('COMMIT');
+is($s[1]->answer, 'busy 2', 'and is taken when it can be');
 
 # Of a token that is null no transaction makes one that fits all.
 like($s[0]->query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT dlock_release_token('open', NULL)"), qr/22004/, 'a token must not be null');
