@@ -137,7 +137,6 @@ sub test_examples
 	my @examples = slurp_file("$library/README.md") =~ /^```Java\n(.*?)^```$/msg;
 	my @says = (qr/leads, with token \d+/, qr/done: one/);
 	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
-	$server->safe_psql('postgres', q{CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')});
 	is(scalar @examples, scalar @says, 'programs in its README that run on');
 	foreach my $i (0 .. $#says)
 	{
