@@ -42,10 +42,10 @@ my @server = (conf => "listen_addresses = '127.0.0.1'");
 $ENV{PGUSER} = getpwuid $>;
 my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
 beside(
-	plain => sub { test_source('plain') },
+	pool => sub { test_source('pool') },
 	trouble => \&test_trouble,
 	examples => \&test_examples,
-	$nightly ? (pool => sub { test_source('pool') }, maven => \&test_maven) : ());
+	$nightly ? (plain => sub { test_source('plain') }, maven => \&test_maven) : ());
 done_testing();
 
 sub start_server
@@ -69,19 +69,11 @@ sub test_source
 	my @program = (@java, 'Scenarios', $source);
 	my $proxy = scenario_servers($server);
 
-	# All groups, and a pool as the source, are for a nightly run.
-	if (!$nightly)
-	{
-		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(server places);
-	}
-	else
-	{
-		run_all_scenarios("java, $source", $server, $proxy, @program);
-		run_pooler_scenarios("java, $source", $server, $proxy, @program);
-	}
+	run_all_scenarios("java, $source", $server, $proxy, @program);
+	run_pooler_scenarios("java, $source", $server, $proxy, @program);
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(turns again overdue), (qw(undo late java)) x $nightly;
+		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(turns again overdue undo late java);
 	}
 	run_scenarios("java, $source", 'last', $server, $proxy, @program);
 	$proxy->stop;
