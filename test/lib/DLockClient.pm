@@ -11,7 +11,7 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(client_part client_server client_tables client_examples client_long_examples client_nightly_job client_missing);
+our @EXPORT = qw(client_part client_server client_tables client_examples client_long_examples client_nightly_job client_missing client_tool);
 
 my $top = __FILE__ =~ s{[^/]*$}{../..}r;
 my $node;
@@ -24,6 +24,16 @@ sub client_missing
 	die "$what is not installed, or does not work" if $ENV{DLOCK_CLIENTS};
 	plan skip_all => "$what is not installed";
 	return;
+}
+
+# Does this command work, which is of something that tests use beside the language and its driver?  It has to if DLOCK_CLIENTS is 1.
+sub client_tool
+{
+	my ($what, $command) = @_;
+
+	return 1 if system("$command >/dev/null 2>&1") == 0;
+	die "$what is not installed, or does not work" if ($ENV{DLOCK_CLIENTS} // '') eq '1';
+	return 0;
 }
 
 # Clients use this server from now on; undef if parts have their own.

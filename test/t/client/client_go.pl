@@ -42,7 +42,7 @@ is(run_in($top, 'go test' . ' -race' x $nightly . ' example.org/dlock'), 0, 'wha
 is(run_in($top, "go build -o $place/client test/clients/session.go test/clients/drivers_v$pgx.go"), 0, 'the program of the scenarios compiles');
 SKIP:
 {
-	skip 'staticcheck is not installed', 1 if system('go-staticcheck -version >/dev/null 2>&1') != 0;
+	skip 'staticcheck is not installed', 1 unless client_tool('staticcheck', 'go-staticcheck -version');
 	is(run_in($top, "go-staticcheck $package"), 0, 'nor does staticcheck');
 }
 test_module();

@@ -45,7 +45,8 @@ beside(
 	pool => sub { test_source('pool') },
 	trouble => \&test_trouble,
 	examples => \&test_examples,
-	$nightly ? (plain => sub { test_source('plain') }, maven => \&test_maven) : ());
+	maven => \&test_maven,
+	$nightly ? (plain => sub { test_source('plain') }) : ());
 done_testing();
 
 sub start_server
@@ -98,12 +99,13 @@ sub test_maven
 {
 	my $repository = '/usr/share/maven-repo';
 	my $project = "$place/maven";
+	local $ENV{MAVEN_OPTS} = $java[1];
 
   SKIP:
 	{
-		skip 'maven and its plugins are not installed', 3
-		  if system('mvn --version >/dev/null 2>&1') != 0 ||
-		  grep { !-d "$repository/org/apache/maven/plugins/maven-$_-plugin" } qw(compiler jar resources surefire);
+		skip 'Maven and its plugins are not installed', 3
+		  unless client_tool('Maven', 'mvn --version') &&
+		  client_tool('a plugin of Maven', "cd $repository/org/apache/maven/plugins && ls " . join ' ', map { "maven-$_-plugin" } qw(compiler jar resources surefire));
 		is(system("cp -r '$library' '$project' && cp -rs '$repository' '$project/repository'"), 0, 'a copy of the project');
 		append_to_file("$project/settings.xml", "<settings><localRepository>$project/repository</localRepository></settings>");
 		is(system("cd '$project' && mvn -o -q -s settings.xml package >&2"), 0, 'mvn package');
