@@ -11,8 +11,9 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(client_part client_server client_examples client_long_examples client_nightly_job client_missing);
+our @EXPORT = qw(client_part client_server client_tables client_examples client_long_examples client_nightly_job client_missing client_tool);
 
+my $top = __FILE__ =~ s{[^/]*$}{../..}r;
 my $node;
 
 # Skip all tests, as the language is not here; unless it has to be.
@@ -23,6 +24,16 @@ sub client_missing
 	die "$what is not installed, or does not work" if $ENV{DLOCK_CLIENTS};
 	plan skip_all => "$what is not installed";
 	return;
+}
+
+# Does this command work, which is of something that tests use beside the language and its driver?  It has to if DLOCK_CLIENTS is 1.
+sub client_tool
+{
+	my ($what, $command) = @_;
+
+	return 1 if system("$command >/dev/null 2>&1") == 0;
+	die "$what is not installed, or does not work" if ($ENV{DLOCK_CLIENTS} // '') eq '1';
+	return 0;
 }
 
 # Clients use this server from now on; undef if parts have their own.
@@ -63,21 +74,30 @@ sub client_part
 	};
 }
 
+# Make what the README of a library says that its programs need, for the first ones and for the worker.
+sub client_tables
+{
+	my ($server, $library) = @_;
+	my @blocks = slurp_file("$top/src/clients/$library/README.md") =~ /^```sql\n(.*?)^```$/msg;
+
+	is(scalar @blocks, 2, "what programs need is in the README of $library");
+	$server->safe_psql('postgres', $_) foreach @blocks;
+	return;
+}
+
 # Run the examples in a language, those of the README beside the library, which must be so many,
 # and that of the tutorial if it has one; each as a file of this name, which is the last argument
 # of the command.
 sub client_examples
 {
 	my ($language, $count, @run) = @_;
-	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
 	my $library = $language eq 'js' ? 'node' : $language;
 	my %count = ("src/clients/$library/README.md" => $count, $language =~ /^(?:js|python)$/ ? ('doc/tutorial/nightly-job.md' => 1) : ());
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
 	my ($program, @words) = @run;
 	my $total = 0;
 
-	sql(q{CREATE TABLE report (made text);
-		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON report EXECUTE FUNCTION dlock_guard('nightly-report')});
+	client_tables($node, $library);
 	foreach my $doc (sort keys %count)
 	{
 		my @examples = slurp_file("$top/$doc") =~ /^```$language\n(.*?)^```$/msg;
@@ -118,18 +138,16 @@ sub client_nightly_job
 	return;
 }
 
-# Run the programs of the README of a library that go on until they are told to end: an
-# election, and a worker.
+# Run the programs of the README of a library that go on until they are told to end, after
+# client_examples(): an election, and a worker.
 sub client_long_examples
 {
 	my ($language, $library, $program) = @_;
-	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/long';
 	my @examples = slurp_file("$top/src/clients/$library/README.md") =~ /^```$language\n(.*?)^```$/msg;
 	my @says = (qr/leads, with token \d+/, qr/done: one/);
 	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
 
-	sql("CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')");
 	is(scalar @examples, scalar @says, "programs in the README of $library that run on");
 	foreach my $i (0 .. $#says)
 	{

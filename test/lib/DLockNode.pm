@@ -11,7 +11,7 @@ use Test::More;
 
 my $top = __FILE__ =~ s{[^/]*$}{../..}r;
 
-# Make a directory with the library and the driver, which NODE_PATH leads to.  They are from npm if that is here, with
+# Make a directory with the library and the driver, which NODE_PATH leads to.  They are from npm if DLOCK_CLIENTS is 1, with
 # these packages, or else the driver is that of the system.  Returns a function that runs npm there, or undef.
 # Skips all tests if there is no Node.
 sub prepare
@@ -21,7 +21,7 @@ sub prepare
 
 	client_missing('node') if system('node --version >/dev/null 2>&1') != 0;
 	mkdir $place or die "$place: $!";
-	if ($ENV{DLOCK_CLIENTS} && system('npm --version >/dev/null 2>&1') == 0)
+	if (($ENV{DLOCK_CLIENTS} // '') eq '1' && client_tool('npm', 'npm --version'))
 	{
 		# It writes to what is its own alone.
 		$npm = sub { return system("cd '$place' && HOME='$place' npm --no-audit --no-fund --silent --cache '$place/npm' @_ >&2") == 0 };

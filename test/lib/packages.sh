@@ -76,7 +76,7 @@ distribution_major() {
 
 # missing_packages PURPOSE...: Debian's names of what is not there, a line each.
 missing_packages() {
-	local purpose major
+	local purpose major name
 	for purpose; do
 		case $purpose in
 		build)
@@ -125,15 +125,24 @@ missing_packages() {
 			/usr/bin/python3 -c 'import tooz, fixtures, testtools, pytest' 2>/dev/null ||
 				printf '%s\n' python3-tooz python3-fixtures python3-testtools python3-pytest
 			have mypy || echo mypy
+			have c++ || echo g++
+			have pkg-config || echo pkg-config
+			have valgrind || echo valgrind
 			have javac || echo default-jdk-headless
 			[ -f /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
+			have mvn || echo maven
+			for name in compiler:libmaven-compiler-plugin-java jar:libmaven-jar-plugin-java \
+				resources:libmaven-resources-plugin-java surefire:libsurefire-java; do
+				[ -d "/usr/share/maven-repo/org/apache/maven/plugins/maven-${name%%:*}-plugin" ] || echo "${name#*:}"
+			done
 			have go || echo golang-go
 			[ -d /usr/share/gocode/src/github.com/lib/pq ] || echo golang-github-lib-pq-dev
 			[ -d /usr/share/gocode/src/github.com/jackc/pgx/v5 ] || [ -d /usr/share/gocode/src/github.com/jackc/pgx/v4 ] ||
 				echo golang-github-jackc-pgx-v4-dev
-			# Its driver comes from npm where that is, to fit the node that is.
+			have go-staticcheck || echo go-staticcheck
+			# Its driver comes from npm, to fit the node that is.
 			have node || echo nodejs
-			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg
+			have npm || echo npm
 			;;
 		peers)
 			# What the benchmark compares with.
@@ -175,7 +184,6 @@ missing_packages() {
 			have clang || echo clang
 			have codespell || echo codespell
 			have shellcheck || echo shellcheck
-			have go-staticcheck || echo go-staticcheck
 			have valgrind || echo valgrind
 			have git || echo git
 			have unzip || echo unzip

@@ -30,19 +30,22 @@ is(system(@cc, '-o', "$place/client", "$top/test/clients/session.c", @libs), 0, 
 test_package();
 
 # With a compiler that looks for wrong uses of memory; threads that are left at the end are no leak.
-my $sanitized = "$place/client";
-if (system("@cc -fsanitize=address,undefined -fno-sanitize-recover=undefined -o '$place/checked' '$top/test/clients/session.c' $top/src/clients/c/*.c @libs[0..1] -L$lib -Wl,-rpath,$lib -lpq >/dev/null 2>&1") == 0)
+my $client = "$place/client";
+if (client_tool('a sanitizer', "echo 'int main(void) { return 0; }' | cc -fsanitize=address,undefined -x c -o '$place/sanitized' -"))
 {
-	$sanitized = "$place/checked";
+	$client = "$place/checked";
+	is( run_in($place,
+			"@cc -fsanitize=address,undefined -fno-sanitize-recover=undefined -o '$client' '$top/test/clients/session.c' $top/src/clients/c/*.c @libs[0..1] -L$lib -Wl,-rpath,$lib -lpq"),
+		0, 'it compiles so');
 	$ENV{ASAN_OPTIONS} = 'detect_leaks=0';
 }
 
-# What threads and outages do to memory is for all runs, the rest for a nightly one.
+# As it is installed, and under valgrind, it is for a nightly run.
 my @valgrind = qw(valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite);
 beside(
-	'what is checked' => sub { test_scenarios('checked', [$sanitized], qw(server c places)) },
-	$nightly ? ('all scenarios' => sub { test_scenarios('all', ["$place/client"]) }) : (),
-	$nightly && system('valgrind --version >/dev/null 2>&1') == 0
+	'what is checked' => sub { test_scenarios('checked', [$client]) },
+	$nightly ? ('as it is installed' => sub { test_scenarios('installed', ["$place/client"]) }) : (),
+	$nightly && client_tool('valgrind', 'valgrind --version')
 	? ('what valgrind checks' => sub { test_scenarios('valgrind', [ @valgrind, "$place/client" ], qw(schema encoding none places)) })
 	: ());
 
@@ -86,12 +89,12 @@ sub test_package
 	append_to_file("$place/plain.cc", qq(#include <dlock.h>\nint main() { dlock_close(dlock_open("", nullptr, nullptr)); }\n));
   SKIP:
 	{
-		skip 'no compiler for C++', 1 if system('c++ --version >/dev/null 2>&1') != 0;
+		skip 'no compiler for C++', 1 unless client_tool('a compiler for C++', 'c++ --version');
 		is(run_in($place, "c++ -Wall -Wextra -Werror -o plain plain.cc @libs && ./plain"), 0, 'a program in C++');
 	}
   SKIP:
 	{
-		skip 'no pkg-config', 1 if system('pkg-config --exists libpq') != 0;
+		skip 'no pkg-config', 1 unless client_tool('pkg-config', 'pkg-config --exists libpq');
 		local $ENV{PKG_CONFIG_PATH} = "$place/usr/lib/pkgconfig";
 		like(scalar `pkg-config --cflags --libs dlock`, qr{-I$place/usr/include.* -L$place/usr/lib -ldlock}, 'pkg-config');
 	}
@@ -118,7 +121,7 @@ sub test_scenarios
 	if ($name ne 'valgrind')
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue), (qw(undo late stale)) x $nightly;
+		run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach qw(turns again overdue undo late stale);
 	}
 	run_scenarios("c, $name", 'last', $server, $proxy, @$agent);
 	$proxy->stop;

@@ -42,7 +42,7 @@ is(run_in($top, 'go test' . ' -race' x $nightly . ' example.org/dlock'), 0, 'wha
 is(run_in($top, "go build -o $place/client test/clients/session.go test/clients/drivers_v$pgx.go"), 0, 'the program of the scenarios compiles');
 SKIP:
 {
-	skip 'staticcheck is not installed', 1 if system('go-staticcheck -version >/dev/null 2>&1') != 0;
+	skip 'staticcheck is not installed', 1 unless client_tool('staticcheck', 'go-staticcheck -version');
 	is(run_in($top, "go-staticcheck $package"), 0, 'nor does staticcheck');
 }
 test_module();
@@ -139,9 +139,7 @@ sub test_examples
 		make_path($stand_in);
 		append_to_file("$stand_in/stdlib.go", qq(package stdlib\n\nimport _ "github.com/jackc/pgx/v4/stdlib"\n));
 	}
-	$node->safe_psql('postgres', q{CREATE TABLE report (made text);
-		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON report EXECUTE FUNCTION dlock_guard('nightly-report');
-		CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')});
+	client_tables($node, 'go');
 	my $readme = slurp_file("$top/src/clients/go/README.md");
 	my @programs = $readme =~ /^```go\n(.*?)^```$/msg;
 	is(scalar @programs, 2, 'programs in its README');

@@ -42,10 +42,11 @@ my @server = (conf => "listen_addresses = '127.0.0.1'");
 $ENV{PGUSER} = getpwuid $>;
 my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
 beside(
-	plain => sub { test_source('plain') },
+	pool => sub { test_source('pool') },
 	trouble => \&test_trouble,
 	examples => \&test_examples,
-	$nightly ? (pool => sub { test_source('pool') }, maven => \&test_maven) : ());
+	maven => \&test_maven,
+	$nightly ? (plain => sub { test_source('plain') }) : ());
 done_testing();
 
 sub start_server
@@ -69,19 +70,11 @@ sub test_source
 	my @program = (@java, 'Scenarios', $source);
 	my $proxy = scenario_servers($server);
 
-	# All groups, and a pool as the source, are for a nightly run.
-	if (!$nightly)
-	{
-		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(server places);
-	}
-	else
-	{
-		run_all_scenarios("java, $source", $server, $proxy, @program);
-		run_pooler_scenarios("java, $source", $server, $proxy, @program);
-	}
+	run_all_scenarios("java, $source", $server, $proxy, @program);
+	run_pooler_scenarios("java, $source", $server, $proxy, @program);
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
-		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(turns again overdue), (qw(undo late)) x $nightly;
+		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(turns again overdue undo late);
 	}
 	run_scenarios("java, $source", 'last', $server, $proxy, @program);
 	$proxy->stop;
@@ -106,12 +99,13 @@ sub test_maven
 {
 	my $repository = '/usr/share/maven-repo';
 	my $project = "$place/maven";
+	local $ENV{MAVEN_OPTS} = $java[1];
 
   SKIP:
 	{
-		skip 'maven and its plugins are not installed', 3
-		  if system('mvn --version >/dev/null 2>&1') != 0 ||
-		  grep { !-d "$repository/org/apache/maven/plugins/maven-$_-plugin" } qw(compiler jar resources surefire);
+		skip 'Maven and its plugins are not installed', 3
+		  unless client_tool('Maven', 'mvn --version') &&
+		  client_tool('a plugin of Maven', "cd $repository/org/apache/maven/plugins && ls " . join ' ', map { "maven-$_-plugin" } qw(compiler jar resources surefire));
 		is(system("cp -r '$library' '$project' && cp -rs '$repository' '$project/repository'"), 0, 'a copy of the project');
 		append_to_file("$project/settings.xml", "<settings><localRepository>$project/repository</localRepository></settings>");
 		is(system("cd '$project' && mvn -o -q -s settings.xml package >&2"), 0, 'mvn package');
@@ -137,7 +131,6 @@ sub test_examples
 	my @examples = slurp_file("$library/README.md") =~ /^```Java\n(.*?)^```$/msg;
 	my @says = (qr/leads, with token \d+/, qr/done: one/);
 	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
-	$server->safe_psql('postgres', q{CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')});
 	is(scalar @examples, scalar @says, 'programs in its README that run on');
 	foreach my $i (0 .. $#says)
 	{

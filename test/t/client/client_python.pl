@@ -25,21 +25,17 @@ client_missing('python3 with psycopg 3 and psycopg_pool')
 
 # As a program has it, if pip is here.
 $ENV{PYTHONPATH} = "$top/src/clients/python";
-if (system("$python -c 'import setuptools, wheel, pip' 2>/dev/null") == 0)
+if (client_tool('pip', "$python -c 'import setuptools, wheel, pip'"))
 {
 	is(system("$python -m pip install --quiet --no-build-isolation --no-deps --no-index --root-user-action ignore --target '$place' '$top/src/clients/python' >&2"),
 		0, 'pip install');
 	ok(-f "$place/dlock/py.typed", 'it is typed');
 	$ENV{PYTHONPATH} = $place;
 }
-elsif ($ENV{DLOCK_CLIENTS})
-{
-	fail('pip is here');
-}
 
 SKIP:
 {
-	skip 'mypy is not installed', 1 if system('mypy --version >/dev/null 2>&1') != 0 && !$ENV{DLOCK_CLIENTS};
+	skip 'mypy is not installed', 1 unless client_tool('mypy', 'mypy --version');
 	local $ENV{PYTHONPATH};
 	is(system("cd '$top/src/clients/python' && mypy --strict --cache-dir=/dev/null --python-executable $python >&2"), 0, 'mypy --strict');
 }
@@ -114,7 +110,7 @@ sub test_tooz
   SKIP:
 	{
 		skip 'tooz with its tests, or pip, is not installed', 1
-		  if !$ENV{DLOCK_CLIENTS} && ($ENV{PYTHONPATH} ne $place || system("$python -c 'import pytest, tooz.tests.test_coordination' 2>/dev/null") != 0);
+		  unless $ENV{PYTHONPATH} eq $place && client_tool('tooz with its tests', "$python -c 'import pytest, tooz.tests.test_coordination'");
 		local $ENV{TOOZ_TEST_URL} = "dlock://$ENV{PGUSER}\@/postgres?host=" . $node->host . '&port=' . $node->port;
 
 		# Not here, where dlock.so is, which is no module of Python's.
