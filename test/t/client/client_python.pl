@@ -68,7 +68,7 @@ beside(
 					if ($mode eq 'async')
 					{
 						local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
-						run_scenarios($mode, $_, $node, $proxy, @agent) foreach qw(late again overdue);
+						run_scenarios($mode, $_, $node, $proxy, @agent) foreach qw(late again overdue undo);
 					}
 					run_scenarios($mode, 'last', $node, $proxy, @agent);
 					$proxy->stop;
