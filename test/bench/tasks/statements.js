@@ -74,12 +74,29 @@ const table = {
   }
 };
 
+// Calls of functions with these names, for a queue.
+function calls(pool, run, prefix) {
+  const key = makeKeys();
+  return {
+    put: (n) => (n === 1
+      ? run('put', `SELECT ${prefix}put('job', $1, $2)`, key(), payload)
+      : run('puts', `SELECT count(${prefix}put('job', k, $2)) FROM unnest($1::text[]) k`,
+        Array.from({ length: n }, key), payload)),
+    capture: (n) => run('capture',
+      `SELECT key AS id, token, payload FROM ${prefix}capture('job', $1, ttl => '10 min')`, n),
+    finish: (tasks) => (tasks.length === 1
+      ? run('finish', `SELECT ${prefix}finish('job', $1, $2)`, tasks[0].id, tasks[0].token)
+      : run('finishes', `SELECT count(${prefix}finish('job', k, t)) FROM unnest($1::text[], $2::bigint[]) AS u (k, t)`,
+        tasks.map((task) => task.id), tasks.map((task) => task.token))),
+    close: () => pool.end()
+  };
+}
+
 // What a program would write for itself: prototype.sql.
 const prototype = {
   version,
   async open(connections, install) {
     const { pool, run } = await makeRun(connections);
-    const key = makeKeys();
     if (install) {
       await pool.query(fs.readFileSync(`${__dirname}/prototype.sql`, 'utf8'));
     }
@@ -87,17 +104,7 @@ const prototype = {
       reset: () => pool.query('TRUNCATE prototype.task'),
       vacuum: () => pool.query('VACUUM ANALYZE prototype.task'),
       left: async () => Number((await run('left', 'SELECT count(*) FROM prototype.task WHERE finished_at IS NULL'))[0].count),
-      put: (n) => (n === 1
-        ? run('put', "SELECT prototype.put('job', $1, $2)", key(), payload)
-        : run('puts', "SELECT count(prototype.put('job', k, $2)) FROM unnest($1::text[]) k",
-          Array.from({ length: n }, key), payload)),
-      capture: (n) => run('capture',
-        "SELECT key AS id, token, payload FROM prototype.capture('job', $1, ttl => '10 min')", n),
-      finish: (tasks) => (tasks.length === 1
-        ? run('finish', "SELECT prototype.finish('job', $1, $2)", tasks[0].id, tasks[0].token)
-        : run('finishes', "SELECT count(prototype.finish('job', k, t)) FROM unnest($1::text[], $2::bigint[]) AS u (k, t)",
-          tasks.map((task) => task.id), tasks.map((task) => task.token))),
-      close: () => pool.end()
+      ...calls(pool, run, 'prototype.')
     };
   }
 };
@@ -106,7 +113,6 @@ const dlock = {
   version,
   async open(connections) {
     const { pool, run } = await makeRun(connections);
-    const key = makeKeys();
     return {
       async reset() {
         if ((await pool.query("SELECT FROM dlock_task_state WHERE queue = 'job'")).rowCount > 0) {
@@ -117,17 +123,7 @@ const dlock = {
       vacuum: () => pool.query('VACUUM ANALYZE _dlock.task'),
       left: async () => Number((await run('left',
         "SELECT sum(ready + delayed + captured + parked) AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count ?? -1),
-      put: (n) => (n === 1
-        ? run('put', "SELECT dlock_task_put('job', $1, $2)", key(), payload)
-        : run('puts', "SELECT count(dlock_task_put('job', k, $2)) FROM unnest($1::text[]) k",
-          Array.from({ length: n }, key), payload)),
-      capture: (n) => run('capture',
-        "SELECT key AS id, token, payload FROM dlock_task_capture('job', $1, ttl => '10 min')", n),
-      finish: (tasks) => (tasks.length === 1
-        ? run('finish', "SELECT dlock_task_finish('job', $1, $2)", tasks[0].id, tasks[0].token)
-        : run('finishes', "SELECT count(dlock_task_finish('job', k, t)) FROM unnest($1::text[], $2::bigint[]) AS u (k, t)",
-          tasks.map((task) => task.id), tasks.map((task) => task.token))),
-      close: () => pool.end()
+      ...calls(pool, run, 'dlock_task_')
     };
   }
 };
