@@ -9,7 +9,7 @@ crowd_sizes() {
 	case $1 in
 	waiters | owners | idle) echo "$crowd_waiting" ;;
 	other_waiters) echo 0 600 ;;
-	other_holders | sharers | siblings) echo 0 10000 ;;
+	other_holders | sharers | siblings | places) echo 0 10000 ;;
 	leases) echo 100000 ;;
 	contenders | advisory) echo 8 512 1000 ;;
 	crowd_expiry) echo 1000 ;;
@@ -91,7 +91,7 @@ measure_crowd() {
 # by side.
 measure_crowds() {
 	local round=$1 kinds size variant group script row
-	for kinds in 'waiters owners idle' other_waiters other_holders sharers siblings leases contenders advisory crowd_expiry; do
+	for kinds in 'waiters owners idle' other_waiters other_holders sharers siblings places leases contenders advisory crowd_expiry; do
 		row=()
 		for variant in "${variants[@]}"; do
 			read -r _ group _ _ script _ <<<"$variant"

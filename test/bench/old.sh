@@ -23,7 +23,7 @@ old_knows() {
 	local script
 	read -r _ script _ <<<"$3"
 	case $2.$script in
-	*.lease_call@* | *@advisory | *@idle | *.takeover_alone) false ;;
+	*.lease_call@* | *@advisory | *@idle | *@places | *.takeover_alone) false ;;
 	crowd.*) true ;;
 	main.pair | main.hot | main.all_dlock | main.all_calls) [ "$1" != sustained ] ;;
 	main.handoff | main.takeover | main.expiry) true ;;

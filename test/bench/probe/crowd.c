@@ -11,6 +11,7 @@
  *	  holders	so many shared leases on a lock, and a few sessions that wait
  *	  sharers	so many shared leases on a lock
  *	  siblings	so many leases on paths with the same parent
+ *	  places	so many kept places of 100 clients in the queues of 50 locks
  *	  leases	so many leases, each on a lock of its own
  *
  *	  These measure nothing by themselves: while the crowd is there, the
@@ -286,6 +287,23 @@ crowd_siblings(const Options *options)
 	run_command(options->command);
 	call_with_count("SELECT sum(dlock_release_all(i::text)) FROM generate_series(1, $1::int) i",
 					options->clients);
+}
+
+/* Client i % 100 asks for lock i / 100 % 50. */
+#define PLACES(keep) "SELECT count(*) FROM generate_series(1, $1::int) i" \
+	" WHERE dlock_acquire('crowd' || i / 100 % 50, 'client' || i % 100 || '#' || i, '1 day'," \
+	" keep => '" keep "') IS NULL"
+
+void
+crowd_places(const Options *options)
+{
+	open_keeper();
+	call_with_count("SELECT count(dlock_acquire('crowd' || i, 'crowd', '1 day'))"
+					" FROM generate_series(0, $1::int - 1) i", 50);
+	call_with_count(PLACES("1 day"), options->clients);
+	run_command(options->command);
+	call_with_count(PLACES("0"), options->clients);
+	call_with_count("SELECT dlock_release_all('crowd') WHERE $1::int IS NOT NULL", 50);
 }
 
 void

@@ -32,6 +32,7 @@ static const struct
 	{"holders", crowd_holders},
 	{"sharers", crowd_sharers},
 	{"siblings", crowd_siblings},
+	{"places", crowd_places},
 	{"leases", crowd_leases},
 	{"contenders", crowd_contenders},
 	{"advisory", crowd_advisory},

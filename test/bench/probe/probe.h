@@ -92,6 +92,7 @@ extern void crowd_idle(const Options *options);
 extern void crowd_holders(const Options *options);
 extern void crowd_sharers(const Options *options);
 extern void crowd_siblings(const Options *options);
+extern void crowd_places(const Options *options);
 extern void crowd_leases(const Options *options);
 extern void crowd_contenders(const Options *options);
 extern void crowd_advisory(const Options *options);
