@@ -160,7 +160,7 @@ sub client_long_examples
 		like($run->{out}, $ends[$i], "program $i: what it says");
 	}
 	is(sql(q{SELECT (SELECT string_agg(key, '') FROM sent), count(*) FROM dlock_tasks WHERE state = 'done'}), 'one|1', 'the task is done');
-	sql("SELECT dlock_queue_drop('mail')");
+	sql('SELECT dlock_queue_drop(queue) FROM dlock_task_state');
 	return;
 }
 

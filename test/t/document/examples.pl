@@ -1,6 +1,7 @@
-# Proves: the examples in SQL and shell of README.md and of each page of doc run as they stand,
-# and say what stands beside them: after "--" a value, or an error with its SQLSTATE.  Programs in
-# other languages run with the tests of the clients.
+# Proves: the examples in SQL and shell of README.md and of each page of doc run as they stand, page
+# after page in one database, as the role that test/demo makes, and say what stands beside
+# them: after "--" a value, or an error with its SQLSTATE.  Programs in other languages run with the
+# tests of the clients.
 
 use strict;
 use warnings FATAL => 'all';
@@ -20,20 +21,26 @@ my $top = "$FindBin::RealBin/../../..";
 my $place = PostgreSQL::Test::Utils::tempdir();
 my $node = start_node('main');
 my $value = qr/true|false|NULL|[0-9]+|\{\S*\}|[a-z][\w-]*/;
-my $number = 0;
 
 # Those that need more than one server are run by standby/move.
 my %elsewhere = ('doc/howto/failover.md' => 1);
 
+# Those that tell what the role of the demo may not do.
+my %administrator = map { $_ => 1 } qw(doc/howto/operate.md doc/howto/monitor.md doc/howto/troubleshoot.md doc/reference/sql.md doc/reference/command.md);
+
 # Programs that scripts call, which do nothing.
-foreach my $program (qw(report send-mail))
+foreach my $program (qw(report send-parcel))
 {
 	append_to_file("$place/$program", "#!/bin/sh\n");
 	chmod 0755, "$place/$program" or die "$place/$program: $!";
 }
 
-# How README.md creates the extension.
+# How README.md creates the extension, and what the demo grants.
 my ($set_up) = slurp_file("$top/README.md") =~ /^## Install\n.*?^```\n(CREATE SCHEMA .*?)^```$/ms;
+my ($grants) = slurp_file("$top/test/demo") =~ /(GRANT [^"]*TO app)"/;
+$node->safe_psql('postgres', $_) foreach 'CREATE DATABASE app', 'CREATE ROLE app LOGIN';
+$node->safe_psql('app', $set_up);
+$node->safe_psql('app', $grants);
 
 # What scripts print, page by page.
 my %says = (
@@ -50,20 +57,16 @@ my %leaves = (
 	'README.md' => [ q{SELECT string_agg(made, ', ' ORDER BY made) FROM bill}, 'by a script, with it' ],
 	'doc/tutorial/nightly-job.md' => [ q{SELECT string_agg(made, ', ' ORDER BY made) FROM report}, 'by a script, by machine-a, by machine-b, tonight' ],
 	'doc/howto/patterns.md' => [
-		q{SELECT string_agg(concat_ws(' ', key, state, attempts), ', ' ORDER BY key) FROM dlock_tasks},
+		q{SELECT string_agg(concat_ws(' ', key, state, attempts), ', ' ORDER BY key) FROM dlock_tasks WHERE queue = 'mail'},
 		'greylisted ready 1, order-4711 done 1, order-4712 sending 1' ],
-	'doc/reference/command.md' => [ q{SELECT string_agg(key || ' ' || state, ', ') FROM dlock_tasks}, 'order-4711 done' ]);
+	'doc/reference/command.md' => [ q{SELECT string_agg(key || ' ' || state, ', ') FROM dlock_tasks WHERE queue = 'parcels'}, 'order-4711 done' ]);
 
-foreach my $page (split /\n/, `cd '$top' && printf '%s\\n' README.md doc/*.md doc/*/*.md`)
+# In the order of the index.
+foreach my $page ('README.md', map { "doc/$_" } slurp_file("$top/doc/README.md") =~ /\]\(([^)]+\.md)\)/g)
 {
 	next if $elsewhere{$page};
 	my @blocks = slurp_file("$top/$page") =~ /^ *```(sql|sh)\n(.*?)^ *```$/msg;
-	next unless @blocks;
-	my $db = 'page_' . ++$number;
-
-	$node->safe_psql('postgres', "CREATE DATABASE $db");
-	$node->safe_psql($db, $set_up =~ s/DATABASE app /DATABASE $db /r);
-	run_page($page, $db, @blocks);
+	run_page($page, @blocks) if @blocks;
 }
 $node->stop;
 done_testing();
@@ -71,21 +74,21 @@ done_testing();
 # All blocks of a page are one session, as for a reader who copies them one by one.
 sub run_page
 {
-	my ($page, $db, @blocks) = @_;
+	my ($page, @blocks) = @_;
 	my ($script, @expected, @errors, @scripts) = ('');
 
 	while (my ($language, $block) = splice @blocks, 0, 2)
 	{
 		if ($language eq 'sh')
 		{
-			my $file = "$place/$db." . @scripts;
+			my $file = "$place/" . $page =~ s{/}{.}gr . @scripts;
 
 			# One that would go on for ever has three rounds.
 			$block =~ s/^while true; do$/for round in 1 2 3; do/m;
 			$block =~ s/(dlock task capture) --wait/$1 --quiet/;
 			push @scripts, $file;
 			append_to_file($file, $block);
-			$script .= "\\! bash $file >$file.out 2>$file.err </dev/null; echo \$? >$file.status\n";
+			$script .= "\\! sh $file >$file.out 2>$file.err </dev/null; echo \$? >$file.status\n";
 			next;
 		}
 		foreach my $line (split /\n/, $block)
@@ -106,7 +109,8 @@ sub run_page
 
 	my ($out, $err);
 	{
-		local %ENV = (%ENV, PATH => dirname(cli_program()) . ":$place:$ENV{PATH}", PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => $db);
+		local %ENV = (%ENV, PATH => dirname(cli_program()) . ":$place:$ENV{PATH}", PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'app',
+			$administrator{$page} ? () : (PGUSER => 'app'));
 		IPC::Run::run([ 'psql', '-XAtq', '-P', 'null=NULL', '-v', 'VERBOSITY=sqlstate', '-f', '-' ],
 			'<', \$script, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	}
@@ -127,6 +131,6 @@ sub run_page
 		is(slurp_file("$scripts[$i].err"), '', "$page: script $i: without a complaint");
 		like(slurp_file("$scripts[$i].out"), $said, "$page: script $i: what it says") if $said;
 	}
-	is($node->safe_psql($db, $leaves{$page}[0]), $leaves{$page}[1], "$page: what it leaves") if $leaves{$page};
+	is($node->safe_psql('app', $leaves{$page}[0]), $leaves{$page}[1], "$page: what it leaves") if $leaves{$page};
 	return;
 }

@@ -154,12 +154,21 @@ $node->safe_psql('source', "SET dlock.tokens = '*=" . ($next + 2) . "'; UPDATE d
 $node->wait_for_catchup('fenced');
 is($fresh->safe_psql('subscriber', 'SELECT id, body, token FROM device ORDER BY id'),
 	join("\n", map { "$_|" . ($next + 2) } '1|stamped', '2|new'), 'replicated: through a guard that is always enabled');
-$fresh->safe_psql('subscriber', 'DROP SUBSCRIPTION fenced');
+
+# One by statement does not see the rows, but a TRUNCATE.
+$fresh->safe_psql('subscriber', 'ALTER TABLE ledger ENABLE ALWAYS TRIGGER guard');
+$node->safe_psql('source', "SET dlock.tokens = 'ledger=$next'; UPDATE ledger SET body = 'B' WHERE id = 2");
+$node->wait_for_catchup('fenced');
+is($fresh->safe_psql('subscriber', $ledger), "a\nB", 'replicated: rows, past a guard by statement that is always enabled');
+my $missing = $fresh->safe_psql('subscriber', 'SELECT fence_missing FROM hidden.dlock_stats');
+$node->safe_psql('source', "SET dlock.tokens = 'ledger=$next'; TRUNCATE ledger");
+ok($fresh->poll_query_until('subscriber', "SELECT fence_missing > $missing FROM hidden.dlock_stats"), 'replicated: it refuses a TRUNCATE');
+$fresh->safe_psql('subscriber', $_) foreach 'DROP SUBSCRIPTION fenced', 'ALTER TABLE ledger ENABLE TRIGGER guard';
 
 # The same setting that replication works with; and a guard for that case.
 my $replica = "SET session_replication_role = replica";
 is($fresh->safe_psql('subscriber', "$replica; UPDATE ledger SET body = 'r' WHERE id = 1; $ledger"),
-	"r\nb", 'session_replication_role = replica skips the guard');
+	"r\nB", 'session_replication_role = replica skips the guard');
 $fresh->safe_psql('subscriber', 'ALTER TABLE ledger ENABLE ALWAYS TRIGGER guard');
 sqlstate_is($fresh, 'subscriber', "$replica; UPDATE ledger SET body = 's'", 'LK003', 'but not one that is always enabled');
 

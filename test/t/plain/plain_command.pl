@@ -64,9 +64,10 @@ my $top = "$FindBin::RealBin/../../..";
 my ($steps) = slurp_file("$top/doc/reference/plain.md") =~ /^## Install\n.*?^```\n(.*?)^```$/ms;
 my $directory = PostgreSQL::Test::Utils::tempdir();
 $steps =~ s/^make plain$/make -s -f '$top\/Makefile' PG_CONFIG='$ENV{PG_CONFIG}' plain/m;
+$steps =~ s/ALTER DATABASE app /ALTER DATABASE fresh /;
 {
 	local @ENV{qw(PGUSER PGDATABASE)} = ((getpwuid $>)[0], 'fresh');
-	$node->safe_psql($db, 'CREATE DATABASE fresh');
+	$node->safe_psql($db, $_) foreach 'CREATE DATABASE fresh', 'ALTER ROLE app RESET search_path';
 	command_ok([ 'bash', '-ec', "cd '$directory'\n$steps" ], 'the steps of doc/reference/plain.md');
 }
 cmp_ok($node->safe_psql('fresh', "SELECT dlock_acquire('job', 'x')"), '>', 0, 'install it for a role');
