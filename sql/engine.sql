@@ -561,24 +561,3 @@ CREATE FUNCTION @extschema@.dlock_stats_reset()
 REVOKE ALL ON FUNCTION @extschema@.dlock_stats_reset() FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_stats_reset()
     IS 'set the counters of this database to zero';
-
-CREATE FUNCTION _dlock.state_row(
-    OUT held pg_catalog.int8,
-    OUT closed pg_catalog.int8,
-    OUT expired pg_catalog.int8,
-    OUT oldest_expired pg_catalog.interval,
-    OUT waiters pg_catalog.int8,
-    OUT oldest_wait pg_catalog.interval,
-    OUT last_epoch pg_catalog.int8)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_state_row'
-    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION _dlock.state_row()
-    IS 'how many leases and requests this database has, and how old they are';
-
-CREATE VIEW @extschema@.dlock_state AS
-    SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch
-      FROM _dlock.state_row();
-GRANT SELECT ON @extschema@.dlock_state TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_state
-    IS 'how many leases and requests this database has now, how old the oldest are, and where tokens last restarted';

@@ -50,7 +50,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_owner_held);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
-PG_FUNCTION_INFO_V1(dlock_sql_state_row);
 PG_FUNCTION_INFO_V1(dlock_sql_token);
 PG_FUNCTION_INFO_V1(dlock_sql_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_session);
@@ -685,92 +684,4 @@ dlock_sql_stats_reset(PG_FUNCTION_ARGS)
 	dlock_stat_reset(&db.shared->stats);
 	dlock_session_close(&db);
 	PG_RETURN_VOID();
-}
-
-/* ---- the present state ---- */
-
-/* How many leases and requests there are, and the age of the oldest of a kind. */
-typedef struct DLockViewCount
-{
-	DLockTime	now;
-	int64		held;
-	int64		closed;
-	int64		expired;		/* or ended otherwise, and not yet removed */
-	DLockTime	first_end;		/* of these */
-	int64		waiters;
-	DLockTime	first_wait;
-} DLockViewCount;
-
-/* A visitor of leases.  A path counts once. */
-static void
-count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
-{
-	DLockViewCount *count = arg;
-	DLockTime	until;
-
-	if (lease->part == DLOCK_PART_INTENT)
-		return;
-	until = dlock_holder_blocks_until(lease);
-	if (dlock_rule_is_live(lease->deadline, count->now))
-		count->held++;
-	else if (until > count->now)
-		count->closed++;
-	else
-	{
-		count->expired++;
-		count->first_end = Min(count->first_end, until);
-	}
-}
-
-/* A visitor of queues.  A call counts once, however many locks it asks for. */
-static void
-count_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
-{
-	DLockViewCount *count = arg;
-
-	if (request->kind == DLOCK_SPACE_WATCH || dlock_space_is_over(request, count->now) ||
-		(!request->placed && dlock_process_at(request->process)->first != dlock_memory_ref(request)))
-		return;
-	count->waiters++;
-	count->first_wait = Min(count->first_wait, request->placed ? request->token :
-							dlock_process_at(request->process)->since);
-}
-
-/* _dlock.state_row() -> leases and requests by number and age; NULLs on a standby */
-Datum
-dlock_sql_state_row(PG_FUNCTION_ARGS)
-{
-	bool		counts_here = !RecoveryInProgress();
-	DLockViewCount count = {
-		.now = dlock_clock_now(),
-		.first_end = DLOCK_TIME_FOREVER,
-		.first_wait = DLOCK_TIME_FOREVER
-	};
-	DLockToken	epoch = DLOCK_TOKEN_NONE;
-	DLockValueRow row = {0};
-
-	InitMaterializedSRF(fcinfo, 0);
-	if (counts_here)
-	{
-		DLockDatabase db;
-
-		dlock_session_open(&db);
-		count.now = dlock_clock_now();
-		dlock_walk_leases(db.shared->oid, count_lease, &count);
-		dlock_walk_queues(db.shared->oid, count_request, &count);
-		epoch = dlock_token_epoch(&db.shared->tokens);
-		dlock_session_close(&db);
-	}
-
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.held));
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.closed));
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.expired));
-	dlock_value_add(&row, count.expired > 0,
-					dlock_value_of_span(Max(0, count.now - count.first_end)));
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.waiters));
-	dlock_value_add(&row, count.waiters > 0,
-					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));
-	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));
-	dlock_value_put(&row, fcinfo);
-	return (Datum) 0;
 }
