@@ -49,7 +49,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_names_held);
 PG_FUNCTION_INFO_V1(dlock_sql_owner_held);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
-PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
 PG_FUNCTION_INFO_V1(dlock_sql_token);
 PG_FUNCTION_INFO_V1(dlock_sql_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_session);
@@ -626,13 +625,12 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- counters ---- */
 
-/* _dlock.stat_row() -> the counts of this database since the last reset; NULLs on a standby */
+/* _dlock.stat_row() -> the counts of this database; NULLs on a standby */
 Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
 	bool		counts_here = !RecoveryInProgress();
 	int64		counts[DLOCK_STAT_COUNTERS] = {0};
-	TimestampTz since = 0;
 	uint64		lag = 0;
 	uint64		used = 0;
 	uint64		limit = 0;
@@ -647,7 +645,6 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 		dlock_session_open(&db);
 		for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
 			counts[i] = dlock_stat_read(&db.shared->stats, i);
-		since = (TimestampTz) pg_atomic_read_u64(&db.shared->stats.reset_at);
 		lag = pg_atomic_read_u64(&db.shared->stats.cleanup_lag);
 		used = dlock_memory_used();
 		limit = dlock_memory_limit();
@@ -667,21 +664,6 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 	dlock_value_add(&row, counts_here, Int64GetDatum(counts[DLOCK_STAT_LEASES]));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
-	dlock_value_add(&row, counts_here, TimestampTzGetDatum(since));
 	dlock_value_put(&row, fcinfo);
 	return (Datum) 0;
-}
-
-/* dlock_stats_reset() -> count from zero */
-Datum
-dlock_sql_stats_reset(PG_FUNCTION_ARGS)
-{
-	DLockDatabase db;
-
-	if (RecoveryInProgress())
-		dlock_error_standby("dlock_stats_reset");
-	dlock_session_open(&db);
-	dlock_stat_reset(&db.shared->stats);
-	dlock_session_close(&db);
-	PG_RETURN_VOID();
 }

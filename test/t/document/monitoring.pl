@@ -1,6 +1,6 @@
 # Proves: what a monitor reads is right, and can be read by every role and on a
-# standby: dlock_task_state, dlock_group_state, and dlock_stats with
-# its reset; each lease that expires is logged once if dlock.log_expirations says so.
+# standby: dlock_task_state, dlock_group_state, and dlock_stats;
+# each lease that expires is logged once if dlock.log_expirations says so.
 
 use strict;
 use warnings FATAL => 'all';
@@ -89,7 +89,7 @@ sub set
 	is_deeply(\%count, { 'x/y/z' => 1, map { ("short $_" => 1) } 1 .. 10 }, 'each once');
 }
 
-# ---- counters and their reset ----
+# ---- counters ----
 {
 	my $rejections = sub {
 		return $stranger->query_safe('SELECT fence_stale, fence_lost, fence_missing, fence_unknown, fence_rejections FROM dlock_stats');
@@ -110,21 +110,14 @@ sub set
 	sqlstate_is($node, $db, "SELECT dlock_fence('fenced', 9007199254740991)", '22023', 'unknown');
 	is($rejections->(), '1|1|1|1|4', 'a token that was never granted');
 
-	my ($since, $leases) = split /\|/, $session->query_safe('SELECT stats_reset, leases FROM dlock_stats');
-	is($session->query_safe("SELECT '$since' BETWEEN pg_postmaster_start_time() AND now(), memory_free = memory_limit - memory_used FROM dlock_stats"),
-		't|t', 'since the start; free memory');
-	like($stranger->query('SELECT dlock_stats_reset()'), qr/42501/, 'not every role resets them');
-	my $before = $session->query_safe('SELECT clock_timestamp()');
-	$session->query_safe('SELECT dlock_stats_reset()');
-	is($rejections->(), '0|0|0|0|0', 'reset');
-	is($session->query_safe("SELECT grants, waits, wait_time, leases, stats_reset > '$before', (SELECT sum(n) FROM unnest(wait_histogram) n), cleanup_lag FROM dlock_stats"),
-		"0|0|00:00:00|$leases|t|0|00:00:00", 'all but what is in memory');
+	is(stat_of('memory_free = memory_limit - memory_used'), 't', 'free memory');
+	my $grants = stat_of('grants');
 	$session->query_safe("SELECT dlock_acquire('after', 'alice', '1 h')");
-	is($session->query_safe('SELECT grants FROM dlock_stats'), 1, 'and counted on');
+	is(stat_of('grants'), $grants + 1, 'a grant');
 	my $other = DLockSession->new($node, $db);
 	$other->query_safe("SELECT dlock_acquire('after 2', 'alice', '1 h')");
 	$other->quit;
-	ok(wait_until(sub { $session->query_safe('SELECT grants FROM dlock_stats') == 2 }), 'by processes that have gone as well');
+	is(stat_of('grants'), $grants + 2, 'those of processes that have gone as well');
 }
 
 # ---- queues and groups ----
@@ -168,11 +161,10 @@ EOS
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 	my $there = DLockSession->new($standby, $db, user => 'monitor');
 	my $columns = $node->safe_psql($db, "SELECT count(*) FROM pg_attribute WHERE attrelid = 'dlock_stats'::regclass AND attnum > 0");
-	is($there->query_safe('SELECT count(*), sum(num_nulls(s.grants, s.leases, s.memory_limit, s.memory_free, s.stats_reset, s.wait_histogram)), (SELECT count(*) FROM jsonb_each_text(to_jsonb(s)) WHERE value IS NULL) FROM dlock_stats s GROUP BY s.*'),
-		"1|6|$columns", 'dlock_stats: one row of NULLs');
+	is($there->query_safe('SELECT count(*), sum(num_nulls(s.grants, s.leases, s.memory_limit, s.memory_free, s.wait_histogram)), (SELECT count(*) FROM jsonb_each_text(to_jsonb(s)) WHERE value IS NULL) FROM dlock_stats s GROUP BY s.*'),
+		"1|5|$columns", 'dlock_stats: one row of NULLs');
 	is($there->query_safe('SELECT queue, ready, delayed, captured, parked FROM dlock_task_state ORDER BY queue'), "empty|0|0|0|0\nmail|3|1|1|1", 'dlock_task_state');
 	is($there->query_safe('SELECT group_name, partitions, num_nulls(members, unowned) FROM dlock_group_state ORDER BY 1'), "idle|3|2\norders|4|2", 'dlock_group_state');
-	sqlstate_is($standby, $db, 'SELECT dlock_stats_reset()', '25006', 'no reset there');
 	$there->quit;
 	$standby->stop;
 }
