@@ -147,9 +147,11 @@ has_timer(DLockMode mode, uint32 relied)
 static uint32
 relied_in_front(const DLockSpaceLease *request)
 {
-	const DLockSpaceLease *previous = dlock_space_previous(request);
+	const DLockSpaceLease *previous = dlock_memory_at(request->on_lock.prev);
 
-	return (previous != NULL && previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
+	if (dlock_space_entry_of(request)->queue == dlock_memory_ref(request))
+		return 0;
+	return (previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
 			previous->process >= 0 && previous->kept) ? DLOCK_RULE_BIT(previous->mode) : 0;
 }
 

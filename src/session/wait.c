@@ -450,7 +450,7 @@ void
 dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
 {
 	DLOCK_FAULT("granted");
-	dlock_flush_commit(lsn, dlock_clock_now());
+	dlock_flush_commit(lsn);
 
 	/* Without a record to wait for, observers were woken by the grant. */
 	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(lsn))

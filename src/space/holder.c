@@ -173,9 +173,9 @@ dlock_holder_remove(DLockSpaceLease *lease)
 	}
 }
 
-/* It gets another role and token.  Likewise. */
+/* It gets another token.  Likewise. */
 void
-dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
+dlock_holder_change(DLockSpaceLease *lease, DLockToken token)
 {
 	LWLock	   *lock = owner_lock(owner_bucket_of_lease(lease));
 
@@ -183,7 +183,6 @@ dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (lease->indexed)
 		unlink_token(lease);
-	lease->role = role;
 	lease->token = token;
 	if (lease->indexed)
 		link_token(lease);

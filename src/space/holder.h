@@ -78,7 +78,7 @@ extern void dlock_holder_startup(DLockMemoryRef *place, uint32 bits);
 
 /* a lease that comes, changes or goes */
 extern void dlock_holder_add(DLockSpaceLease *lease);
-extern void dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token);
+extern void dlock_holder_change(DLockSpaceLease *lease, DLockToken token);
 extern void dlock_holder_remove(DLockSpaceLease *lease);
 
 /* look-ups */

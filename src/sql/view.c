@@ -95,7 +95,7 @@ add_lease(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_
 {
 	DLockViewLease *copy;
 
-	if (state->name != NULL && dlock_name_compare(state->name, &lease->name) != 0)
+	if (state->name != NULL && !dlock_name_equal(state->name, &lease->name))
 		return;
 	copy = palloc(sizeof(DLockViewLease));
 	copy->pid = pid;
@@ -161,7 +161,7 @@ find_deadline(const DLockViewState *state, DLockLeaseValue *lease)
 }
 
 /* A visitor of the store. */
-static DLockStoreVerdict
+static bool
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockViewState *state = arg;
@@ -169,12 +169,12 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 	DLockTime	blocks_until;
 
 	if (!find_deadline(state, &lease))
-		return DLOCK_STORE_KEEP;
+		return true;
 	blocks_until = dlock_rule_blocks_until(lease.term.deadline, lease.delay);
 	add_lease(state, &lease, blocks_until, false, 0);
 	if (lease.part == DLOCK_PART_PATH)
 		add_intents(state, &lease, blocks_until);
-	return DLOCK_STORE_KEEP;
+	return true;
 }
 
 static void

@@ -44,6 +44,7 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/fault.h"
@@ -172,7 +173,7 @@ has_arrived(XLogRecPtr lsn)
  * LWLock may be held.
  */
 void
-dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
+dlock_flush_commit(XLogRecPtr lsn)
 {
 	bool		confirmed = true;
 
@@ -180,7 +181,7 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 		return;
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 	{
-		dlock_flush_later(lsn, now);
+		dlock_flush_later(lsn, dlock_clock_now());
 		return;
 	}
 

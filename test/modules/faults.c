@@ -154,7 +154,7 @@ static int	nroles = 0;
 	(appendStringInfo(&(check)->findings, __VA_ARGS__), \
 	 appendStringInfoString(&(check)->findings, "; "))
 
-static DLockStoreVerdict
+static bool
 note_on_page(const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	Check	   *check = arg;
@@ -168,7 +168,7 @@ note_on_page(const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn, void 
 	{
 		slot, lease->token, false
 	};
-	return DLOCK_STORE_KEEP;
+	return true;
 }
 
 /* A lease and its page. */
@@ -352,7 +352,7 @@ is_waited_for(const DLockSpaceLease *request)
 
 	if (wait->state != DLOCK_PROCESS_WAITING)
 		return false;
-	for (DLockSpaceLease *part = dlock_space_request_first(wait->first); part != NULL;
+	for (DLockSpaceLease *part = dlock_space_lease_at(wait->first); part != NULL;
 		 part = dlock_space_request_next(part))
 	{
 		if (part == request)
@@ -435,7 +435,7 @@ check_processes(Check *check)
 
 		if (wait->state != DLOCK_PROCESS_WAITING || wait->database != check->db.shared->oid)
 			continue;
-		for (DLockSpaceLease *request = dlock_space_request_first(wait->first); request != NULL;
+		for (DLockSpaceLease *request = dlock_space_lease_at(wait->first); request != NULL;
 			 request = dlock_space_request_next(request))
 			requests++;
 		if (GetPGProcByNumber(process)->pid == 0)
