@@ -392,7 +392,7 @@ hint_missing(const DLockGuard *guard, const char *usual)
 static DLockToken
 pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 {
-	token = dlock_fence_pass_presented(resource, token, guard->statement);
+	token = dlock_fence_pass(resource, token, guard->live, guard->statement);
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
