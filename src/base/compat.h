@@ -8,9 +8,6 @@
  *	  against the newest names; where an older server calls a thing otherwise,
  *	  the new name is defined here.
  *
- * IDENTIFICATION
- *	  src/base/compat.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_COMPAT_H

@@ -7,9 +7,6 @@
  *	  A name is its bytes: it is stored and compared in full, without regard to
  *	  collation or case, and a hash of it only ever finds where to search.
  *
- * IDENTIFICATION
- *	  src/base/name.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

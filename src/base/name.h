@@ -3,9 +3,6 @@
  * name.h
  *	  Names of locks, owners and modes: limits, hashes, the default owner.
  *
- * IDENTIFICATION
- *	  src/base/name.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_NAME_H

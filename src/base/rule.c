@@ -12,9 +12,6 @@
  *	  ttl away at a grant or renewal, and at most two after a load, when a
  *	  renewal adds nothing to what lies beyond one ttl.
  *
- * IDENTIFICATION
- *	  src/base/rule.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

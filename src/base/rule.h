@@ -3,9 +3,6 @@
  * rule.h
  *	  The rules of leases, as pure functions on values.
  *
- * IDENTIFICATION
- *	  src/base/rule.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_RULE_H

@@ -7,9 +7,6 @@
  *	  There are no settings for what synchronous_commit and wal_writer_delay
  *	  already control.
  *
- * IDENTIFICATION
- *	  src/base/settings.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

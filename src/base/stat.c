@@ -10,9 +10,6 @@
  *	  Lock rules.  The counters are atomic, and nothing is locked; a reader may see
  *	  counters of slightly different moments.
  *
- * IDENTIFICATION
- *	  src/base/stat.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

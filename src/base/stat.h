@@ -3,9 +3,6 @@
  * stat.h
  *	  What has happened since the server started, counted by database.
  *
- * IDENTIFICATION
- *	  src/base/stat.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_STAT_H

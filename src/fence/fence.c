@@ -56,9 +56,6 @@
  *	  first.  Callbacks of other extensions may commit on other servers, so ours
  *	  is registered again at the first live pass of each transaction.
  *
- * IDENTIFICATION
- *	  src/fence/fence.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

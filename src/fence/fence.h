@@ -3,9 +3,6 @@
  * fence.h
  *	  Enforce tokens: the resources that this transaction may write to.
  *
- * IDENTIFICATION
- *	  src/fence/fence.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_FENCE_H

@@ -39,9 +39,6 @@
  *	  The arguments of a trigger are parsed once in a statement.  A trigger that cannot
  *	  guard refuses each write.
  *
- * IDENTIFICATION
- *	  src/fence/guard.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

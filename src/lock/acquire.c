@@ -18,9 +18,6 @@
  *	  server, so it has no place on disk: unless the lock is to stay closed
  *	  when the session is lost, which a crash must not cut short.
  *
- * IDENTIFICATION
- *	  src/lock/acquire.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -37,9 +37,6 @@
  *	  place; its other circles are found by the owners of the leases in them (src/README,
  *	  "Deadlocks").
  *
- * IDENTIFICATION
- *	  src/lock/deadlock.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

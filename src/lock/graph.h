@@ -3,9 +3,6 @@
  * graph.h
  *	  A copy of who waits for whom.
  *
- * IDENTIFICATION
- *	  src/lock/graph.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_GRAPH_H

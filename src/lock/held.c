@@ -8,9 +8,6 @@
  *	  To find a lease, by owner, token or reference, is the first part of each
  *	  attempt.  One on a path is changed under the partition locks of all its parts.
  *
- * IDENTIFICATION
- *	  src/lock/held.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

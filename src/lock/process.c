@@ -11,9 +11,6 @@
  *	  without a lock, the locks are taken, and the serial tells whether it still
  *	  is the same request: it cannot go away from then on.
  *
- * IDENTIFICATION
- *	  src/lock/process.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * process.h
  *	  Processes that wait: their requests, what wakes them beside a turn, who blocks them.
  *
- * IDENTIFICATION
- *	  src/lock/process.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_PROCESS_H

@@ -19,9 +19,6 @@
  *	  A place is a request that no call waits for (lock/keep.c).  It is called like any
  *	  other.
  *
- * IDENTIFICATION
- *	  src/lock/queue.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * queue.h
  *	  Requests that wait: calling them, looking, leaving.
  *
- * IDENTIFICATION
- *	  src/lock/queue.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_QUEUE_H

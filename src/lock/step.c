@@ -52,9 +52,6 @@
  *	  durable; what they can conclude from that is a refusal, which promises
  *	  nothing.
  *
- * IDENTIFICATION
- *	  src/lock/step.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * step.h
  *	  Steps: what is done with leases, and the driver that does it.
  *
- * IDENTIFICATION
- *	  src/lock/step.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_STEP_H

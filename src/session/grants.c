@@ -41,9 +41,6 @@
  *	  After a crash of the server no callback runs, but bound leases are gone
  *	  with its shared memory.
  *
- * IDENTIFICATION
- *	  src/session/grants.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -37,9 +37,6 @@
  *	  process that locks the relation exclusively changes the relfilenumber.  So
  *	  no backend uses the leases while they are being loaded.
  *
- * IDENTIFICATION
- *	  src/session/session.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

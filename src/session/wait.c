@@ -21,9 +21,6 @@
  *	  clean-up below.  What it was granted by then is undone like any other
  *	  grant that is not answered (session/grants.c).
  *
- * IDENTIFICATION
- *	  src/session/wait.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

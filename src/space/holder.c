@@ -25,9 +25,6 @@
  *	  The functions on who is in the way look and change nothing.  They want the
  *	  partitions of all that they look at locked, in either mode.
  *
- * IDENTIFICATION
- *	  src/space/holder.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -4,9 +4,6 @@
  *	  The leases that are held: found by their owner and by their token, and who
  *	  of them and of the queue is in the way of whom.
  *
- * IDENTIFICATION
- *	  src/space/holder.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_HOLDER_H

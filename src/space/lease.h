@@ -3,9 +3,6 @@
  * lease.h
  *	  A lock, a lease and a request in shared memory.
  *
- * IDENTIFICATION
- *	  src/space/lease.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_LEASE_H

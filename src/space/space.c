@@ -13,9 +13,6 @@
  *	  Lock rules.  All of a lock is protected by the lock of its partition
  *	  (space/partition.c), the indexes as space/holder.c says.
  *
- * IDENTIFICATION
- *	  src/space/space.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

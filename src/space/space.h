@@ -3,9 +3,6 @@
  * space.h
  *	  The lock space: the live truth about all leases, in shared memory.
  *
- * IDENTIFICATION
- *	  src/space/space.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SPACE_H

@@ -3,9 +3,6 @@
  * lock.c
  *	  The SQL functions on leases and fences: arguments in, results out.
  *
- * IDENTIFICATION
- *	  src/sql/lock.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -9,9 +9,6 @@
  *	  throws 22004 or 22023, or another error that says so, for one that is out of
  *	  its range.  Results are palloc'd in the current context.
  *
- * IDENTIFICATION
- *	  src/sql/value.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * value.h
  *	  Arguments and results of SQL functions.
  *
- * IDENTIFICATION
- *	  src/sql/value.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_VALUE_H

@@ -10,9 +10,6 @@
  *	  to a session are not shown on a standby, since they end with the primary's
  *	  sessions.
  *
- * IDENTIFICATION
- *	  src/sql/view.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

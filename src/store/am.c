@@ -20,9 +20,6 @@
  *	  invalid, and the server would never vacuum the relation.  But age() of an
  *	  invalid id is the largest number, which sets off alerts for a wraparound.
  *
- * IDENTIFICATION
- *	  src/store/am.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -26,9 +26,6 @@
  *	  time, and the worker clears the time before it reads the LSN, so no record
  *	  is missed.
  *
- * IDENTIFICATION
- *	  src/store/flush.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

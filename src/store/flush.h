@@ -3,9 +3,6 @@
  * flush.h
  *	  When the store's WAL records become durable.
  *
- * IDENTIFICATION
- *	  src/store/flush.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_FLUSH_H

@@ -18,9 +18,6 @@
  *	  transaction without an xid the server would pass it on to the WAL writer,
  *	  and wake it for each record.  store/flush.c flushes the records.
  *
- * IDENTIFICATION
- *	  src/store/store.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * store.h
  *	  The durable home of the leases: slots on pages, written in place.
  *
- * IDENTIFICATION
- *	  src/store/store.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_STORE_H

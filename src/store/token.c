@@ -29,9 +29,6 @@
  *	  A block continues the one before.  If tokens restart (see base_of_block), the
  *	  rest of the block before is skipped.  Tokens never decrease.
  *
- * IDENTIFICATION
- *	  src/store/token.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

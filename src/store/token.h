@@ -3,9 +3,6 @@
  * token.h
  *	  Fencing tokens: handed out from shared memory, reserved in a sequence.
  *
- * IDENTIFICATION
- *	  src/store/token.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_TOKEN_H

@@ -12,9 +12,6 @@
  *	  places of processes that wait; and all of that with the pages.  It is for
  *	  a server at which nothing else happens.
  *
- * IDENTIFICATION
- *	  test/modules/faults.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
