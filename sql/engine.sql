@@ -532,13 +532,12 @@ CREATE FUNCTION _dlock.stat_row(
     OUT cleanup_lag pg_catalog.interval,
     OUT leases pg_catalog.int8,
     OUT memory_used pg_catalog.int8,
-    OUT memory_limit pg_catalog.int8,
-    OUT stats_reset pg_catalog.timestamptz)
+    OUT memory_limit pg_catalog.int8)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION _dlock.stat_row()
-    IS 'counters of this database since the last reset';
+    IS 'counters of this database since the server started';
 
 CREATE VIEW @extschema@.dlock_stats AS
     SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
@@ -547,38 +546,8 @@ CREATE VIEW @extschema@.dlock_stats AS
                OPERATOR(pg_catalog.+) fence_unknown AS fence_rejections,
            fence_stale, fence_lost, fence_missing, fence_unknown,
            waits, wait_time, wait_histogram, cleanup_lag, leases,
-           memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free,
-           stats_reset
+           memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free
       FROM _dlock.stat_row();
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
-    IS 'counters of this database since the last reset or the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
-
-CREATE FUNCTION @extschema@.dlock_stats_reset()
-    RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_stats_reset'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION @extschema@.dlock_stats_reset() FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.dlock_stats_reset()
-    IS 'set the counters of this database to zero';
-
-CREATE FUNCTION _dlock.state_row(
-    OUT held pg_catalog.int8,
-    OUT closed pg_catalog.int8,
-    OUT expired pg_catalog.int8,
-    OUT oldest_expired pg_catalog.interval,
-    OUT waiters pg_catalog.int8,
-    OUT oldest_wait pg_catalog.interval,
-    OUT last_epoch pg_catalog.int8)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_state_row'
-    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION _dlock.state_row()
-    IS 'how many leases and requests this database has, and how old they are';
-
-CREATE VIEW @extschema@.dlock_state AS
-    SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch
-      FROM _dlock.state_row();
-GRANT SELECT ON @extschema@.dlock_state TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_state
-    IS 'how many leases and requests this database has now, how old the oldest are, and where tokens last restarted';
+    IS 'counters of this database since the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';

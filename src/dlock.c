@@ -13,9 +13,6 @@
  *	  - commands that may move the pages of a store (src/README, "The worker");
  *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
- * IDENTIFICATION
- *	  src/dlock.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

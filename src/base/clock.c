@@ -11,9 +11,6 @@
  *	  machine.  The boot id tells boots apart.  A time namespace
  *	  (time_namespaces(7)) shifts the clock, so its offsets are part of that id.
  *
- * IDENTIFICATION
- *	  src/base/clock.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * clock.h
  *	  The only reader of time.
  *
- * IDENTIFICATION
- *	  src/base/clock.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_CLOCK_H

@@ -8,9 +8,6 @@
  *	  against the newest names; where an older server calls a thing otherwise,
  *	  the new name is defined here.
  *
- * IDENTIFICATION
- *	  src/base/compat.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_COMPAT_H
@@ -34,15 +31,11 @@
 #include "varatt.h"
 #endif
 
-/* 16 renamed relfilenodes to relfile locators and numbers. */
+/* 16 renamed relfilenodes to relfile locators. */
 #if PG_VERSION_NUM < 160000
 typedef RelFileNode RelFileLocator;
-typedef Oid RelFileNumber;
 
-#define InvalidRelFileNumber			InvalidOid
 #define rd_locator						rd_node
-#define relNumber						relNode
-#define spcOid							spcNode
 #define rd_newRelfilelocatorSubid		rd_newRelfilenodeSubid
 #define rd_firstRelfilelocatorSubid		rd_firstRelfilenodeSubid
 #define relation_set_new_filelocator	relation_set_new_filenode
@@ -53,13 +46,6 @@ typedef Oid RelFileNumber;
 #if PG_VERSION_NUM < 160000
 #define guc_malloc(elevel, size)	malloc(size)
 #define guc_free(pointer)			free(pointer)
-#endif
-
-/* 16 made the answer of tuple_update an enum. */
-#if PG_VERSION_NUM < 160000
-typedef bool DLockUpdateIndexes;
-#else
-typedef TU_UpdateIndexes DLockUpdateIndexes;
 #endif
 
 /* 17 hands ANALYZE its blocks by a read stream. */

@@ -7,9 +7,6 @@
  *	  Nothing in here may be called while a partition lock or a spinlock is
  *	  held.
  *
- * IDENTIFICATION
- *	  src/base/error.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

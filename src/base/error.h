@@ -3,9 +3,6 @@
  * error.h
  *	  The errors that are found in more than one file.
  *
- * IDENTIFICATION
- *	  src/base/error.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_ERROR_H

@@ -8,9 +8,6 @@
  *	  other.  In that build test/modules/fault_points.h comes before each source
  *	  file, and says what they do.
  *
- * IDENTIFICATION
- *	  src/base/fault.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_FAULT_H

@@ -7,9 +7,6 @@
  *	  A name is its bytes: it is stored and compared in full, without regard to
  *	  collation or case, and a hash of it only ever finds where to search.
  *
- * IDENTIFICATION
- *	  src/base/name.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -65,19 +62,15 @@ dlock_name_copy(DLockBytes bytes)
 	return bytes;
 }
 
-/* The order of names, by their bytes: below, equal to, or above zero. */
-int
-dlock_name_compare(const DLockBytes *a, const DLockBytes *b)
+/* The order of names, by their bytes. */
+static int
+compare_names(const void *left, const void *right)
 {
+	const DLockBytes *a = left;
+	const DLockBytes *b = right;
 	int			order = memcmp(a->data, b->data, Min(a->len, b->len));
 
 	return (order != 0) ? order : a->len - b->len;
-}
-
-static int
-compare_elements(const void *a, const void *b)
-{
-	return dlock_name_compare(a, b);
 }
 
 /* Throw 22023 unless there are names, all of them different. */
@@ -87,7 +80,7 @@ dlock_name_check_different(const DLockBytes *names, int count)
 	DLockBytes *sorted = palloc(count * sizeof(DLockBytes));
 
 	memcpy(sorted, names, count * sizeof(DLockBytes));
-	qsort(sorted, count, sizeof(DLockBytes), compare_elements);
+	qsort(sorted, count, sizeof(DLockBytes), compare_names);
 	if (count == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

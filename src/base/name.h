@@ -3,9 +3,6 @@
  * name.h
  *	  Names of locks, owners and modes: limits, hashes, the default owner.
  *
- * IDENTIFICATION
- *	  src/base/name.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_NAME_H
@@ -16,7 +13,6 @@
 extern void dlock_name_check(const char *what, int len);
 extern DLockBytes dlock_name_of_text(const text *value, const char *what);
 extern DLockBytes dlock_name_copy(DLockBytes bytes);
-extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
 extern void dlock_name_check_different(const DLockBytes *names, int count);
 extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);

@@ -12,9 +12,6 @@
  *	  ttl away at a grant or renewal, and at most two after a load, when a
  *	  renewal adds nothing to what lies beyond one ttl.
  *
- * IDENTIFICATION
- *	  src/base/rule.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -157,8 +154,8 @@ dlock_rule_blocks_until(DLockTime deadline, DLockTime delay)
 }
 
 /* A bound on the monotonic clock, by the wall clock. */
-TimestampTz
-dlock_rule_bound_wall(DLockTime bound, DLockTime now, TimestampTz wall)
+static TimestampTz
+bound_wall(DLockTime bound, DLockTime now, TimestampTz wall)
 {
 	return (bound == DLOCK_TIME_FOREVER) ? DT_NOEND : wall + (bound - now);
 }
@@ -172,7 +169,7 @@ dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall)
 		.ttl = ttl,
 		.deadline = deadline,
 		.bound_mono = deadline,
-		.bound_wall = dlock_rule_bound_wall(deadline, now, wall)
+		.bound_wall = bound_wall(deadline, now, wall)
 	};
 
 	return term;
@@ -257,7 +254,7 @@ dlock_rule_record_term(const DLockTerm *term, DLockTime now, TimestampTz wall)
 	DLockTerm	record = *term;
 
 	record.bound_mono = Max(term->bound_mono, term->deadline);
-	record.bound_wall = dlock_rule_bound_wall(record.bound_mono, now, wall);
+	record.bound_wall = bound_wall(record.bound_mono, now, wall);
 	return record;
 }
 

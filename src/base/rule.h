@@ -3,9 +3,6 @@
  * rule.h
  *	  The rules of leases, as pure functions on values.
  *
- * IDENTIFICATION
- *	  src/base/rule.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_RULE_H
@@ -72,7 +69,6 @@ extern DLockRuleEnd dlock_rule_release(uint32 holds, DLockTime min_until, DLockT
 /* time */
 extern bool dlock_rule_is_live(DLockTime deadline, DLockTime now);
 extern DLockTime dlock_rule_blocks_until(DLockTime deadline, DLockTime delay);
-extern TimestampTz dlock_rule_bound_wall(DLockTime bound, DLockTime now, TimestampTz wall);
 extern DLockTerm dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall);
 extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 										 DLockTime now, TimestampTz wall);

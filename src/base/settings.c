@@ -7,15 +7,13 @@
  *	  There are no settings for what synchronous_commit and wal_writer_delay
  *	  already control.
  *
- * IDENTIFICATION
- *	  src/base/settings.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include <limits.h>
 
+#include "parser/scansup.h"
 #include "utils/guc.h"
 
 #include "base/compat.h"
@@ -53,16 +51,10 @@ typedef struct TokenList
 static char *tokens_setting = NULL;
 static TokenList *tokens = NULL;
 
-static bool
-is_space(char c)
-{
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
-}
-
 static const char *
 skip_space(const char *p)
 {
-	while (is_space(*p))
+	while (scanner_isspace(*p))
 		p++;
 	return p;
 }
@@ -102,7 +94,7 @@ parse_name(const char *p, DLockSettingsToken *pair, char *buf, const char **prob
 	}
 	else
 	{
-		while (*p != '\0' && strchr(",=\"", *p) == NULL && !is_space(*p))
+		while (*p != '\0' && strchr(",=\"", *p) == NULL && !scanner_isspace(*p))
 			add_byte(&pair->name, buf, *p++);
 	}
 

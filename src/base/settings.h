@@ -3,9 +3,6 @@
  * settings.h
  *	  The settings of dlock.
  *
- * IDENTIFICATION
- *	  src/base/settings.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SETTINGS_H

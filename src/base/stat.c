@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * stat.c
- *	  What has happened since the last reset, counted by database.
+ *	  What has happened since the server started, counted by database.
  *
  * NOTES
  *	  The counters of a database are in a few stripes, over which backends spread,
@@ -10,16 +10,12 @@
  *	  Lock rules.  The counters are atomic, and nothing is locked; a reader may see
  *	  counters of slightly different moments.
  *
- * IDENTIFICATION
- *	  src/base/stat.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
 
-#include "base/clock.h"
 #include "base/stat.h"
 
 /* The database that this process counts for; NULL: its counts are ignored. */
@@ -34,7 +30,6 @@ dlock_stat_init(DLockStatShared *stats)
 		for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
 			pg_atomic_init_u64(&stats->counters[stripe][i], 0);
 	}
-	pg_atomic_init_u64(&stats->reset_at, (uint64) dlock_clock_wall());
 	pg_atomic_init_u64(&stats->cleanup_lag, 0);
 }
 
@@ -66,19 +61,12 @@ dlock_stat_count_wait(DLockTime waited)
 	dlock_stat_count(DLOCK_STAT_WAIT_TIME, waited);
 }
 
-/* Set a counter of a database to zero. */
-static void
-clear(DLockStatShared *stats, DLockStatEvent event)
-{
-	for (int stripe = 0; stripe < DLOCK_STAT_STRIPES; stripe++)
-		(void) pg_atomic_exchange_u64(&stats->counters[stripe][event], 0);
-}
-
 /* Zero the count of leases.  No backend may grant any. */
 void
 dlock_stat_forget_leases(DLockStatShared *stats)
 {
-	clear(stats, DLOCK_STAT_LEASES);
+	for (int stripe = 0; stripe < DLOCK_STAT_STRIPES; stripe++)
+		pg_atomic_write_u64(&stats->counters[stripe][DLOCK_STAT_LEASES], 0);
 }
 
 /* A counter of a database.  Stripes are read one by one, so their sum could be negative. */
@@ -90,17 +78,4 @@ dlock_stat_read(DLockStatShared *stats, DLockStatEvent event)
 	for (int stripe = 0; stripe < DLOCK_STAT_STRIPES; stripe++)
 		sum += pg_atomic_read_u64(&stats->counters[stripe][event]);
 	return Max((int64) sum, 0);
-}
-
-/* Count a database's events from zero.  The leases in memory stay counted. */
-void
-dlock_stat_reset(DLockStatShared *stats)
-{
-	for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
-	{
-		if (i != DLOCK_STAT_LEASES)
-			clear(stats, i);
-	}
-	pg_atomic_write_u64(&stats->reset_at, (uint64) dlock_clock_wall());
-	pg_atomic_write_u64(&stats->cleanup_lag, 0);
 }

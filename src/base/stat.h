@@ -1,10 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * stat.h
- *	  What has happened since the last reset, counted by database.
- *
- * IDENTIFICATION
- *	  src/base/stat.h
+ *	  What has happened since the server started, counted by database.
  *
  *-------------------------------------------------------------------------
  */
@@ -51,7 +48,6 @@ typedef enum DLockStatEvent
 typedef struct DLockStatShared
 {
 	pg_atomic_uint64 counters[DLOCK_STAT_STRIPES][DLOCK_STAT_COUNTERS];
-	pg_atomic_uint64 reset_at;	/* on the wall clock */
 	pg_atomic_uint64 cleanup_lag;	/* of the last removal, microseconds */
 } DLockStatShared;
 
@@ -61,6 +57,5 @@ extern void dlock_stat_count(DLockStatEvent event, int64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
 extern void dlock_stat_forget_leases(DLockStatShared *stats);
 extern int64 dlock_stat_read(DLockStatShared *stats, DLockStatEvent event);
-extern void dlock_stat_reset(DLockStatShared *stats);
 
 #endif							/* DLOCK_STAT_H */

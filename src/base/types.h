@@ -10,9 +10,6 @@
  *	  stands in for the monotonic clock where a lease outlives the boot of the
  *	  machine that granted it.
  *
- * IDENTIFICATION
- *	  src/base/types.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_TYPES_H

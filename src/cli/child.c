@@ -21,9 +21,6 @@
  *	  with less.  A command that needs it all the same, say for a password, is
  *	  stopped by the kernel when it uses it, and gets it then.
  *
- * IDENTIFICATION
- *	  src/cli/child.c
- *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>

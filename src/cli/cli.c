@@ -15,9 +15,6 @@
  *	  In a build for tests ("make FAULTS=1") a test can set the clock, and
  *	  that wakes no process; so a wait reads such a clock more often.
  *
- * IDENTIFICATION
- *	  src/cli/cli.c
- *
  *-------------------------------------------------------------------------
  */
 #include <inttypes.h>

@@ -4,9 +4,6 @@
  *	  What all parts of the dlock command speak of: exit codes, strings, spans of
  *	  time, the clock.
  *
- * IDENTIFICATION
- *	  src/cli/cli.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef CLI_H

@@ -4,9 +4,6 @@
  *	  Commands that call one function: dlock renew, release, check and
  *	  force-release, and task put, finish, fail and list.
  *
- * IDENTIFICATION
- *	  src/cli/cmd_call.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

@@ -3,9 +3,6 @@
  * cmd_run.c
  *	  dlock acquire, and dlock run and elect, which run a command under a lease.
  *
- * IDENTIFICATION
- *	  src/cli/cmd_run.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

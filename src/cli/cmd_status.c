@@ -9,9 +9,6 @@
  *	  terminals obey the sequences that this needs.  The lock with the longest wait
  *	  comes first, so that it is always visible.
  *
- * IDENTIFICATION
- *	  src/cli/cmd_status.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

@@ -10,9 +10,6 @@
  *	  A connection may break between a capture and its answer.  Nobody knows the
  *	  token then, so the task comes back when its ttl is over.
  *
- * IDENTIFICATION
- *	  src/cli/cmd_task.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

@@ -3,9 +3,6 @@
  * cmd_watch.c
  *	  dlock watch and wait, and elect --observe: the holder of a lock, and each change.
  *
- * IDENTIFICATION
- *	  src/cli/cmd_watch.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>

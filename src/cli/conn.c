@@ -28,9 +28,6 @@
  *	  What an error means is told by its SQLSTATE.  An attempt to connect that
  *	  fails leaves only a text, which has the SQLSTATE in its verbose form.
  *
- * IDENTIFICATION
- *	  src/cli/conn.c
- *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>

@@ -3,9 +3,6 @@
  * conn.h
  *	  The connection to the server, which may come and go.
  *
- * IDENTIFICATION
- *	  src/cli/conn.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef CONN_H

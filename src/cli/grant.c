@@ -12,9 +12,6 @@
  *	  A wait is one statement, however long it is, so it keeps its place in the
  *	  queue.
  *
- * IDENTIFICATION
- *	  src/cli/grant.c
- *
  *-------------------------------------------------------------------------
  */
 #include <string.h>

@@ -18,9 +18,6 @@
  *	  away is released all the same: nothing was held, but the lock need not stay
  *	  closed any longer.
  *
- * IDENTIFICATION
- *	  src/cli/hold.c
- *
  *-------------------------------------------------------------------------
  */
 #include <ctype.h>

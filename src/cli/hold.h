@@ -3,9 +3,6 @@
  * hold.h
  *	  Acquire a lease, give it back, and keep it while a command runs.
  *
- * IDENTIFICATION
- *	  src/cli/hold.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef HOLD_H

@@ -21,9 +21,6 @@
  *	  lease may run another one under another, so the list grows inward, in a
  *	  variable of its own.  Of several settings in PGOPTIONS the last one counts.
  *
- * IDENTIFICATION
- *	  src/cli/lease.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>

@@ -4,9 +4,6 @@
  *	  What a lease means for the command that runs under it: its deadline, and
  *	  what it finds in its environment.
  *
- * IDENTIFICATION
- *	  src/cli/lease.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef LEASE_H

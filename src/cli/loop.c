@@ -14,9 +14,6 @@
  *	  not end or stop the process that keeps a lease, so the signals that come of
  *	  it are ignored.  The command that is run finds all of this as it was.
  *
- * IDENTIFICATION
- *	  src/cli/loop.c
- *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>

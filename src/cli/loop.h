@@ -4,9 +4,6 @@
  *	  Waiting for the connection, signals and the clock at a time, and requests
  *	  that wait.
  *
- * IDENTIFICATION
- *	  src/cli/loop.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef LOOP_H

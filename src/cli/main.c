@@ -21,9 +21,6 @@
  *	  6	cmd_*.c			the commands
  *	  7	main.c			this file: the table of commands
  *
- * IDENTIFICATION
- *	  src/cli/main.c
- *
  *-------------------------------------------------------------------------
  */
 #include <fcntl.h>

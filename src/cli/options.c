@@ -8,9 +8,6 @@
  *	  where its argument goes and what it means, so the parser and the help cannot
  *	  differ.  A name or a letter may stand in it twice, for different commands.
  *
- * IDENTIFICATION
- *	  src/cli/options.c
- *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>

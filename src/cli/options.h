@@ -3,9 +3,6 @@
  * options.h
  *	  The commands, their options, and the help that is made of them.
  *
- * IDENTIFICATION
- *	  src/cli/options.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef OPTIONS_H

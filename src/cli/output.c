@@ -19,9 +19,6 @@
  *	  can be written to without waiting, while other users of our standard error
  *	  find it unchanged.
  *
- * IDENTIFICATION
- *	  src/cli/output.c
- *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>

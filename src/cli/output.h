@@ -3,9 +3,6 @@
  * output.h
  *	  What the command says: messages, tables, JSON.
  *
- * IDENTIFICATION
- *	  src/cli/output.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTPUT_H

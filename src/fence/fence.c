@@ -56,9 +56,6 @@
  *	  first.  Callbacks of other extensions may commit on other servers, so ours
  *	  is registered again at the first live pass of each transaction.
  *
- * IDENTIFICATION
- *	  src/fence/fence.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -680,10 +677,27 @@ pass_with(const DLockBytes *resource, DLockToken token)
 	return pass;
 }
 
-/* Make a pass live; "statement" as in dlock_fence_pass_presented(). */
-static void
-pass_live(DLockFencePass *pass, const DLockBytes *resource, uint64 statement)
+/*
+ * Pass the fence of a resource for the rest of this transaction, with the token that it
+ * presents: the one given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed
+ * with; else the one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if
+ * there is none.  "as_live": as the holder of a lease on the lock of that name, which is
+ * checked now; or once for "statement", a number of the caller's, unless that is zero.
+ *
+ * Waits for transactions that have passed with a lower token, and for one that
+ * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
+ * lease is not live, 22023 if the token is unknown, 25006 on a standby or if a
+ * read-only transaction would have to raise the mark, 55000 if the extension is
+ * not ready.
+ */
+DLockToken
+dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live, uint64 statement)
 {
+	DLockFencePass *pass = pass_with(resource, token);
+
+	if (!as_live || pass->token == DLOCK_TOKEN_NONE ||
+		(statement != 0 && pass->live && pass->checked_by == statement))
+		return pass->token;
 	check_live(resource, pass->token);
 	if (!live)
 	{
@@ -694,42 +708,6 @@ pass_live(DLockFencePass *pass, const DLockBytes *resource, uint64 statement)
 	}
 	pass->live = true;
 	pass->checked_by = statement;
-}
-
-/*
- * Pass the fence of a resource with a token, above zero, for the rest of this
- * transaction; "as_live", as the holder of a lease on the lock of that name.
- *
- * Waits for transactions that have passed with a lower token, and for one that
- * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
- * lease is not live, 22023 if the token is unknown, 25006 on a standby or if a
- * read-only transaction would have to raise the mark, 55000 if the extension is
- * not ready.
- */
-void
-dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
-{
-	DLockFencePass *pass = pass_with(resource, token);
-
-	if (as_live)
-		pass_live(pass, resource, 0);
-}
-
-/*
- * Pass the fence of a resource with the token that this transaction presents: the one
- * given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed with; else the
- * one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if there is none.
- * Throws what dlock_fence_pass() throws.  If "statement", a number of the caller's, is not
- * zero, the pass is live, and its lease is checked once for that number.
- */
-DLockToken
-dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, uint64 statement)
-{
-	DLockFencePass *pass = pass_with(resource, token);
-
-	if (statement != 0 && pass->token != DLOCK_TOKEN_NONE &&
-		!(pass->live && pass->checked_by == statement))
-		pass_live(pass, resource, statement);
 	return pass->token;
 }
 

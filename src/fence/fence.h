@@ -3,9 +3,6 @@
  * fence.h
  *	  Enforce tokens: the resources that this transaction may write to.
  *
- * IDENTIFICATION
- *	  src/fence/fence.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_FENCE_H
@@ -18,8 +15,8 @@ extern DLockToken dlock_fence_take_above(DLockToken above);
 extern void dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token);
 pg_noreturn extern void dlock_fence_refuse(const DLockBytes *resource, const char *table,
 										   DLockToken token, DLockToken mark);
-extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live);
-extern DLockToken dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, uint64 statement);
+extern DLockToken dlock_fence_pass(const DLockBytes *resource, DLockToken token,
+								   bool as_live, uint64 statement);
 extern void dlock_fence_note_row(DLockToken token);
 extern DLockToken dlock_fence_presented(bool *ambiguous);
 

@@ -39,9 +39,6 @@
  *	  The arguments of a trigger are parsed once in a statement.  A trigger that cannot
  *	  guard refuses each write.
  *
- * IDENTIFICATION
- *	  src/fence/guard.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -392,7 +389,7 @@ hint_missing(const DLockGuard *guard, const char *usual)
 static DLockToken
 pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 {
-	token = dlock_fence_pass_presented(resource, token, guard->statement);
+	token = dlock_fence_pass(resource, token, guard->live, guard->statement);
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);

@@ -3,9 +3,6 @@
  * guard.h
  *	  The trigger that refuses writes without a good token.
  *
- * IDENTIFICATION
- *	  src/fence/guard.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_GUARD_H

@@ -18,9 +18,6 @@
  *	  server, so it has no place on disk: unless the lock is to stay closed
  *	  when the session is lost, which a crash must not cut short.
  *
- * IDENTIFICATION
- *	  src/lock/acquire.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -637,7 +634,7 @@ enqueue(DLockAcquire *acquire)
 	}
 	acquire->granted->until =
 		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
-						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
+						  dlock_process_owner_hash(&owner), &acquire->step.set, first,
 						  acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }

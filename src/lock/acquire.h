@@ -3,9 +3,6 @@
  * acquire.h
  *	  Acquire locks: one, or several of which all or none are had.
  *
- * IDENTIFICATION
- *	  src/lock/acquire.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_ACQUIRE_H

@@ -3,9 +3,6 @@
  * deadlock.h
  *	  Owners that wait for each other in a circle.
  *
- * IDENTIFICATION
- *	  src/lock/deadlock.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_DEADLOCK_H

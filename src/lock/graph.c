@@ -15,9 +15,6 @@
  *	  A place is a process of its own in it, with a number above those of backends
  *	  ("nodes"), that waits for one lock.
  *
- * IDENTIFICATION
- *	  src/lock/graph.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

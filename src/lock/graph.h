@@ -3,9 +3,6 @@
  * graph.h
  *	  A copy of who waits for whom.
  *
- * IDENTIFICATION
- *	  src/lock/graph.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_GRAPH_H
@@ -51,8 +48,6 @@ typedef struct DLockGraphLock
 	uint32		reached;		/* modes whose blockers among the holders were
 								 * visited, in the copy and then in the search */
 	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
-	uint32		noted_modes;	/* of the leases of the waiter that was noted */
-	int			noted_item;		/* and its position in the queue; or the end */
 } DLockGraphLock;
 
 /* A position in a queue. */

@@ -8,9 +8,6 @@
  *	  To find a lease, by owner, token or reference, is the first part of each
  *	  attempt.  One on a path is changed under the partition locks of all its parts.
  *
- * IDENTIFICATION
- *	  src/lock/held.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -188,7 +185,7 @@ dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *target)
 	ends = find_ends(db, target);
 	if (!ends.unknown)
 		return dlock_rule_is_live(ends.told_until, dlock_clock_now());
-	dlock_flush_commit(ends.lsn, dlock_clock_now());
+	dlock_flush_commit(ends.lsn);
 	return dlock_held_is_live(db, target);
 }
 
@@ -262,7 +259,7 @@ dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int c
 		CHECK_FOR_INTERRUPTS();
 		renewed[i] = renew_lease(db, &targets[i], &renew);
 	}
-	dlock_flush_commit(renew.lsn, dlock_clock_now());
+	dlock_flush_commit(renew.lsn);
 }
 
 /* The same with all live leases that the name of an owner stands for; how many? */
@@ -272,7 +269,7 @@ dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime 
 	DLockHeldRenewal renew = {.ttl = ttl};
 	int			renewed = run_on_owned(db, owner_name, renew_lease, &renew);
 
-	dlock_flush_commit(renew.lsn, dlock_clock_now());
+	dlock_flush_commit(renew.lsn);
 	return renewed;
 }
 
@@ -317,7 +314,7 @@ change_mode(DLockStep *step, DLockSpaceLease *lease, DLockMode mode)
 		return lack;
 	if (token != lease->token)
 	{
-		dlock_space_succeed(lease, lease->role, token);
+		dlock_space_succeed(lease, token);
 		lease->called = false;
 		/* A walk over the leases may miss it now. */
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
@@ -355,7 +352,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
 	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_process_owner_hash(&owner),
-							 &step->set, 1, place, step->now);
+							 &step->set, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -3,9 +3,6 @@
  * held.h
  *	  Leases that are held: renew, convert, release and end them.
  *
- * IDENTIFICATION
- *	  src/lock/held.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_HELD_H

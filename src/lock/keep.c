@@ -16,9 +16,6 @@
  *	  found from the client, and from the last to the first, so the queue is not searched,
  *	  and its timer mostly leaves last.
  *
- * IDENTIFICATION
- *	  src/lock/keep.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

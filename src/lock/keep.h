@@ -3,9 +3,6 @@
  * keep.h
  *	  Places: requests that stay in a queue though no call waits for them.
  *
- * IDENTIFICATION
- *	  src/lock/keep.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_KEEP_H

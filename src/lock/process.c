@@ -11,9 +11,6 @@
  *	  without a lock, the locks are taken, and the serial tells whether it still
  *	  is the same request: it cannot go away from then on.
  *
- * IDENTIFICATION
- *	  src/lock/process.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -112,7 +109,7 @@ dlock_process_first(int process)
 {
 	const DLockProcessShared *wait = dlock_process_at(process);
 
-	return (wait->state == DLOCK_PROCESS_WAITING) ? dlock_space_request_first(wait->first) : NULL;
+	return (wait->state == DLOCK_PROCESS_WAITING) ? dlock_space_lease_at(wait->first) : NULL;
 }
 
 /* The hash by which an owner that waits is found; never zero. */

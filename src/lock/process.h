@@ -3,9 +3,6 @@
  * process.h
  *	  Processes that wait: their requests, what wakes them beside a turn, who blocks them.
  *
- * IDENTIFICATION
- *	  src/lock/process.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_PROCESS_H
@@ -42,7 +39,6 @@ typedef struct DLockProcessShared
 								 * watches */
 	DLockSpaceKind kind;
 	DLockPartitionSet set;		/* the partitions of its requests */
-	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
 } DLockProcessShared;

@@ -52,9 +52,6 @@
  *	  durable; what they can conclude from that is a refusal, which promises
  *	  nothing.
  *
- * IDENTIFICATION
- *	  src/lock/step.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -111,7 +108,6 @@ unpin(DLockStep *step)
 {
 	while (step->npins > 0)
 		ReleaseBuffer(pins[--step->npins].buffer);
-	step->oldest_pin = 0;
 }
 
 /* Give up all pins, and memory and slots that were not used. */
@@ -124,8 +120,7 @@ finish(DLockStep *step)
 }
 
 /*
- * See to it that none of the next "count" pins makes way for another.  There
- * must be room for so many.
+ * See to it that there is room for "count" more pins, so that none of them makes way.
  */
 void
 dlock_step_make_room(DLockStep *step, int count)
@@ -139,19 +134,11 @@ dlock_step_make_room(DLockStep *step, int count)
 static void
 add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
 {
-	int			i = step->npins;
-
 	Assert(step->pin_room <= lengthof(pins));
-	if (step->npins < step->pin_room)
-		step->npins++;
-	else
-	{
-		i = step->oldest_pin;
-		step->oldest_pin = (i + 1) % step->pin_room;
-		ReleaseBuffer(pins[i].buffer);
-	}
-	pins[i].block = dlock_slot_block(slot);
-	pins[i].buffer = buffer;
+	if (step->npins == step->pin_room)
+		unpin(step);
+	pins[step->npins].block = dlock_slot_block(slot);
+	pins[step->npins++].buffer = buffer;
 }
 
 /* The buffer with the page of a slot; InvalidBuffer if it is not pinned. */
@@ -217,7 +204,7 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 	step->expired = NULL;
 	step->member_of = InvalidOid;
 	step->strangers = NIL;
-	step->npins = step->oldest_pin = 0;
+	step->npins = 0;
 	step->pin_room = DLOCK_STEP_PINS;
 }
 

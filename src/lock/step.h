@@ -3,9 +3,6 @@
  * step.h
  *	  Steps: what is done with leases, and the driver that does it.
  *
- * IDENTIFICATION
- *	  src/lock/step.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_STEP_H
@@ -60,11 +57,10 @@ typedef struct DLockStep
 	Oid			member_of;		/* another role for which it may act */
 	List	   *strangers;		/* roles for which it may not */
 
-	/* Pinned pages; the oldest makes way when there is no more room. */
+	/* Pinned pages; all make way when there is no more room. */
 	int			npins;
 	int			pin_room;		/* DLOCK_STEP_PINS, and those that are needed
 								 * beyond that */
-	int			oldest_pin;
 
 	/* Expired leases that the attempt has erased, to be logged without locks. */
 	struct DLockStepExpired *expired;

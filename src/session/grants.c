@@ -41,9 +41,6 @@
  *	  After a crash of the server no callback runs, but bound leases are gone
  *	  with its shared memory.
  *
- * IDENTIFICATION
- *	  src/session/grants.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -302,7 +299,7 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 		case CHANGE_UPGRADE:
 			if (lease->called)
 				return true;	/* another call was told of the new token */
-			dlock_space_succeed(lease, lease->role, item->from);
+			dlock_space_succeed(lease, item->from);
 			lease->lsn = lsn;
 			lease->confirmed = item->vouched_until;
 			convert_bound(item->hash, item->token, item->from);

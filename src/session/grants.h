@@ -3,9 +3,6 @@
  * grants.h
  *	  What this backend was granted.
  *
- * IDENTIFICATION
- *	  src/session/grants.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_GRANTS_H

@@ -37,9 +37,6 @@
  *	  process that locks the relation exclusively changes the relfilenumber.  So
  *	  no backend uses the leases while they are being loaded.
  *
- * IDENTIFICATION
- *	  src/session/session.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -392,7 +389,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
 }
 
 /*
- * Put a lease from disk into memory, unless it has ended.
+ * Put a lease from disk into memory; false if it has ended.
  *
  * A lease that was bound to a session or a transaction ends now; it is on disk
  * only because its lock stays closed for a lock delay.
@@ -401,7 +398,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
  * server may have stopped while the grant waited for that.  So answers about the
  * lease wait for it first.
  */
-static DLockStoreVerdict
+static bool
 load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockSessionLoad *state = arg;
@@ -415,7 +412,7 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 		remaining = dlock_rule_remaining(&lease.term, origin, state->now,
 										 state->wall, state->max_skew);
 	if (remaining + lease.delay <= 0)
-		return DLOCK_STORE_ERASE;
+		return false;
 
 	/*
 	 * Convert the remaining time to our clock.  The record, and so the bound,
@@ -430,7 +427,7 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 			dlock_rule_remaining(&found->term, origin, state->now, state->wall, 0);
 
 	hold_lease(state, &lease, slot, lsn);
-	return DLOCK_STORE_KEEP;
+	return true;
 }
 
 /* Learn which slots of a page are free. */

@@ -3,9 +3,6 @@
  * session.h
  *	  This backend and the database that it is connected to.
  *
- * IDENTIFICATION
- *	  src/session/session.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SESSION_H

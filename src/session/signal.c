@@ -20,9 +20,6 @@
  *
  *	  Locks: none but the spinlocks of the condition variables.
  *
- * IDENTIFICATION
- *	  src/session/signal.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

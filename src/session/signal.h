@@ -3,9 +3,6 @@
  * signal.h
  *	  Wake up sessions that wait for the rows of a queue.
  *
- * IDENTIFICATION
- *	  src/session/signal.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SIGNAL_H

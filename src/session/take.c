@@ -13,9 +13,6 @@
  *	  with one place is a row without a token.  An error, such as one for lack of memory, or a cancel in
  *	  what an attempt waits for, undoes what was granted.
  *
- * IDENTIFICATION
- *	  src/session/take.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * take.h
  *	  Taking what the places of a client can be granted.
  *
- * IDENTIFICATION
- *	  src/session/take.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_TAKE_H

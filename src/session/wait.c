@@ -21,9 +21,6 @@
  *	  clean-up below.  What it was granted by then is undone like any other
  *	  grant that is not answered (session/grants.c).
  *
- * IDENTIFICATION
- *	  src/session/wait.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -450,7 +447,7 @@ void
 dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
 {
 	DLOCK_FAULT("granted");
-	dlock_flush_commit(lsn, dlock_clock_now());
+	dlock_flush_commit(lsn);
 
 	/* Without a record to wait for, observers were woken by the grant. */
 	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(lsn))
@@ -617,8 +614,7 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
-	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
-							 place, step->now);
+	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 

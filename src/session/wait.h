@@ -3,9 +3,6 @@
  * wait.h
  *	  Calls that may wait: acquire, convert, watch.
  *
- * IDENTIFICATION
- *	  src/session/wait.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_WAIT_H

@@ -16,9 +16,6 @@
  *	  Lock rules.  The counters are atomic.  Callers that want to find all of
  *	  something counted lock what it is counted under.
  *
- * IDENTIFICATION
- *	  src/space/count.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * count.h
  *	  How many there are of something, by a key.
  *
- * IDENTIFICATION
- *	  src/space/count.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_COUNT_H

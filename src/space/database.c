@@ -12,9 +12,6 @@
  *	  The registry lock is an LWLock and is never held together with another
  *	  lock of dlock.
  *
- * IDENTIFICATION
- *	  src/space/database.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

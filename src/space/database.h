@@ -3,9 +3,6 @@
  * database.h
  *	  What is shared about one database, and how to find it.
  *
- * IDENTIFICATION
- *	  src/space/database.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_DATABASE_H

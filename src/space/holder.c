@@ -25,9 +25,6 @@
  *	  The functions on who is in the way look and change nothing.  They want the
  *	  partitions of all that they look at locked, in either mode.
  *
- * IDENTIFICATION
- *	  src/space/holder.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -173,9 +170,9 @@ dlock_holder_remove(DLockSpaceLease *lease)
 	}
 }
 
-/* It gets another role and token.  Likewise. */
+/* It gets another token.  Likewise. */
 void
-dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
+dlock_holder_change(DLockSpaceLease *lease, DLockToken token)
 {
 	LWLock	   *lock = owner_lock(owner_bucket_of_lease(lease));
 
@@ -183,7 +180,6 @@ dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (lease->indexed)
 		unlink_token(lease);
-	lease->role = role;
 	lease->token = token;
 	if (lease->indexed)
 		link_token(lease);

@@ -4,9 +4,6 @@
  *	  The leases that are held: found by their owner and by their token, and who
  *	  of them and of the queue is in the way of whom.
  *
- * IDENTIFICATION
- *	  src/space/holder.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_HOLDER_H
@@ -78,7 +75,7 @@ extern void dlock_holder_startup(DLockMemoryRef *place, uint32 bits);
 
 /* a lease that comes, changes or goes */
 extern void dlock_holder_add(DLockSpaceLease *lease);
-extern void dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token);
+extern void dlock_holder_change(DLockSpaceLease *lease, DLockToken token);
 extern void dlock_holder_remove(DLockSpaceLease *lease);
 
 /* look-ups */

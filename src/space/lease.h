@@ -3,9 +3,6 @@
  * lease.h
  *	  A lock, a lease and a request in shared memory.
  *
- * IDENTIFICATION
- *	  src/space/lease.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_LEASE_H
@@ -78,9 +75,9 @@ typedef enum DLockSpaceKind
  *
  * Each field changes under the partition lock of its entry alone, exclusively, be it of a
  * lease, a request or a place; except u.owner and u.client, the links in the bucket of an
- * owner or of a client, which that bucket's lock protects.  Token and role of a lease
- * change under both locks.  The entry and the owner's name never change while it is
- * reachable, nor does what a place asks for.  So either lock is enough to read these.
+ * owner or of a client, which that bucket's lock protects.  The token of a lease
+ * changes under both locks.  The entry, the role and the owner's name never change while
+ * it is reachable, nor does what a place asks for.  So either lock is enough to read these.
  *
  * A lease on a path has an intent on each ancestor.  An intent is made and goes with
  * its path, and has no term of its own: what is said of its end is read from the path
@@ -216,16 +213,6 @@ dlock_space_next(DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
 	return dlock_space_lease_at(lease->on_lock.next);
-}
-
-/* A request that waits, by the place that dlock_space_enqueue() told, likewise. */
-static inline DLockSpaceLease *
-dlock_space_request_first(DLockMemoryRef first)
-{
-	DLockSpaceLease *request = dlock_space_lease_at(first);
-
-	Assert(request == NULL || dlock_partition_is_held(dlock_space_entry_of(request)->hash));
-	return request;
 }
 
 /* The next request that its process waits for at the same time, likewise. */

@@ -25,9 +25,6 @@
  *	  nothing else is locked while it is held.  A text is protected as what it
  *	  belongs to.  All other state is this backend's, or atomic.
  *
- * IDENTIFICATION
- *	  src/space/memory.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * memory.h
  *	  The shared memory that locks and leases are made of.
  *
- * IDENTIFICATION
- *	  src/space/memory.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_MEMORY_H

@@ -13,9 +13,6 @@
  *	  A backend that is stopped under a partition lock keeps those waiting that
  *	  need this partition, as under any LWLock of the server.
  *
- * IDENTIFICATION
- *	  src/space/partition.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * partition.h
  *	  The partitions of the lock space: their locks, and sets of them.
  *
- * IDENTIFICATION
- *	  src/space/partition.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_PARTITION_H

@@ -34,9 +34,6 @@
  *	  What is asked for goes to the end of its bucket, so that whoever asks for one after
  *	  the other finds the next one in front.
  *
- * IDENTIFICATION
- *	  src/space/place.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -4,9 +4,6 @@
  *	  Places in queues that are kept between calls, by client, and the processes
  *	  that listen for them.
  *
- * IDENTIFICATION
- *	  src/space/place.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_PLACE_H

@@ -26,9 +26,6 @@
  *	  Lock rules.  The relation's extension lock (heavyweight) comes before the
  *	  mutex of a stack.  Nothing else is locked while a mutex is held.
  *
- * IDENTIFICATION
- *	  src/space/slot.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * slot.h
  *	  Which slots of the store are free, and whose they are.
  *
- * IDENTIFICATION
- *	  src/space/slot.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SLOT_H

@@ -13,9 +13,6 @@
  *	  Lock rules.  All of a lock is protected by the lock of its partition
  *	  (space/partition.c), the indexes as space/holder.c says.
  *
- * IDENTIFICATION
- *	  src/space/space.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -201,15 +198,6 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 		return NULL;
 	return (target->by == DLOCK_BY_OWNER) ? dlock_holder_find_named(entry, target, strangers) :
 		dlock_holder_find_token(entry, target->token);
-}
-
-/* The request right in front of one in the queue; NULL if it is the first.  Lock as for bucket. */
-const DLockSpaceLease *
-dlock_space_previous(const DLockSpaceLease *request)
-{
-	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
-	return (dlock_space_entry_of(request)->queue == dlock_memory_ref(request)) ? NULL :
-		LEASE_AT(request->on_lock.prev);
 }
 
 /* See to it that "earliest" of a lock is not after the end of a lease on it. */
@@ -606,30 +594,17 @@ dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLe
 	link_holder(entry, lease, path);
 }
 
-/* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
-void
-dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
-{
-	Assert(dlock_partition_is_mine(entry->hash));
-	step_walks(lease);
-	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
-	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
-}
-
 /*
- * Give a lease that is held another token, and with it to a role.  If it is on disk,
- * a record is to follow; until that is confirmed, nobody has this token.  Lock as for
- * dlock_space_hold().
+ * Give a lease that is held another token.  If it is on disk, a record is to follow;
+ * until that is confirmed, nobody has this token.  Lock as for dlock_space_hold().
  */
 void
-dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
+dlock_space_succeed(DLockSpaceLease *lease, DLockToken token)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	dlock_count_lease(entry->database, lease->role, -1);
-	dlock_count_lease(entry->database, role, 1);
-	dlock_holder_change(lease, role, token);
+	dlock_holder_change(lease, token);
 	dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 	insert_holder(entry, lease);
 	lease->level = synchronous_commit;

@@ -3,9 +3,6 @@
  * space.h
  *	  The lock space: the live truth about all leases, in shared memory.
  *
- * IDENTIFICATION
- *	  src/space/space.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SPACE_H
@@ -55,7 +52,6 @@ extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderT
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
 extern uint32 dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner);
-extern const DLockSpaceLease *dlock_space_previous(const DLockSpaceLease *request);
 
 /* changes */
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
@@ -67,8 +63,7 @@ extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											DLockSpaceKind kind, DLockMemoryRef *place);
 extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease,
 								DLockSpaceLease *path);
-extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
-extern void dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token);
+extern void dlock_space_succeed(DLockSpaceLease *lease, DLockToken token);
 extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);

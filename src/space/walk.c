@@ -10,9 +10,6 @@
  *	  however many leases a lock has.  One over a queue says which request comes next, and
  *	  whoever takes that out of the queue names the one behind it (space/space.c).
  *
- * IDENTIFICATION
- *	  src/space/walk.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

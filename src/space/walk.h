@@ -3,9 +3,6 @@
  * walk.h
  *	  Walks over the leases and requests of a database, or of all.
  *
- * IDENTIFICATION
- *	  src/space/walk.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_WALK_H

@@ -3,9 +3,6 @@
  * lock.c
  *	  The SQL functions on leases and fences: arguments in, results out.
  *
- * IDENTIFICATION
- *	  src/sql/lock.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -760,7 +757,7 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
 	dlock_value_require_parameter(fcinfo, 2, "live");
-	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
+	(void) dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2), 0);
 	PG_RETURN_VOID();
 }
 

@@ -9,9 +9,6 @@
  *	  throws 22004 or 22023, or another error that says so, for one that is out of
  *	  its range.  Results are palloc'd in the current context.
  *
- * IDENTIFICATION
- *	  src/sql/value.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -37,14 +34,6 @@
 
 /* ---- arguments ---- */
 
-/* Throw 22004 if an argument is NULL; "what" it is, such as "lock name". */
-void
-dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what)
-{
-	if (PG_ARGISNULL(argno))
-		dlock_error_null(what);
-}
-
 /* Throw 22004, with the parameter's name, if an argument is NULL. */
 void
 dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter)
@@ -59,7 +48,8 @@ dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *pa
 DLockBytes
 dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what)
 {
-	dlock_value_require(fcinfo, argno, what);
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(what);
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what);
 }
 
@@ -226,7 +216,8 @@ dlock_value_get_reason(FunctionCallInfo fcinfo, int argno)
 {
 	char	   *reason;
 
-	dlock_value_require(fcinfo, argno, "reason");
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("reason");
 	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	if (reason[strspn(reason, " \t\r\n")] == '\0')
 		ereport(ERROR,

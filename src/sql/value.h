@@ -3,9 +3,6 @@
  * value.h
  *	  Arguments and results of SQL functions.
  *
- * IDENTIFICATION
- *	  src/sql/value.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_VALUE_H
@@ -26,7 +23,6 @@ typedef struct DLockValueRow
 } DLockValueRow;
 
 /* arguments */
-extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what);
 extern void dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter);
 extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what);
 extern DLockBytes dlock_value_get_owner(FunctionCallInfo fcinfo, int argno);

@@ -10,9 +10,6 @@
  *	  to a session are not shown on a standby, since they end with the primary's
  *	  sessions.
  *
- * IDENTIFICATION
- *	  src/sql/view.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -49,8 +46,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_names_held);
 PG_FUNCTION_INFO_V1(dlock_sql_owner_held);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
-PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
-PG_FUNCTION_INFO_V1(dlock_sql_state_row);
 PG_FUNCTION_INFO_V1(dlock_sql_token);
 PG_FUNCTION_INFO_V1(dlock_sql_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_session);
@@ -97,7 +92,7 @@ add_lease(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_
 {
 	DLockViewLease *copy;
 
-	if (state->name != NULL && dlock_name_compare(state->name, &lease->name) != 0)
+	if (state->name != NULL && !dlock_name_equal(state->name, &lease->name))
 		return;
 	copy = palloc(sizeof(DLockViewLease));
 	copy->pid = pid;
@@ -163,7 +158,7 @@ find_deadline(const DLockViewState *state, DLockLeaseValue *lease)
 }
 
 /* A visitor of the store. */
-static DLockStoreVerdict
+static bool
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockViewState *state = arg;
@@ -171,12 +166,12 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 	DLockTime	blocks_until;
 
 	if (!find_deadline(state, &lease))
-		return DLOCK_STORE_KEEP;
+		return true;
 	blocks_until = dlock_rule_blocks_until(lease.term.deadline, lease.delay);
 	add_lease(state, &lease, blocks_until, false, 0);
 	if (lease.part == DLOCK_PART_PATH)
 		add_intents(state, &lease, blocks_until);
-	return DLOCK_STORE_KEEP;
+	return true;
 }
 
 static void
@@ -627,13 +622,12 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- counters ---- */
 
-/* _dlock.stat_row() -> the counts of this database since the last reset; NULLs on a standby */
+/* _dlock.stat_row() -> the counts of this database; NULLs on a standby */
 Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
 	bool		counts_here = !RecoveryInProgress();
 	int64		counts[DLOCK_STAT_COUNTERS] = {0};
-	TimestampTz since = 0;
 	uint64		lag = 0;
 	uint64		used = 0;
 	uint64		limit = 0;
@@ -648,7 +642,6 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 		dlock_session_open(&db);
 		for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
 			counts[i] = dlock_stat_read(&db.shared->stats, i);
-		since = (TimestampTz) pg_atomic_read_u64(&db.shared->stats.reset_at);
 		lag = pg_atomic_read_u64(&db.shared->stats.cleanup_lag);
 		used = dlock_memory_used();
 		limit = dlock_memory_limit();
@@ -668,109 +661,6 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 	dlock_value_add(&row, counts_here, Int64GetDatum(counts[DLOCK_STAT_LEASES]));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
-	dlock_value_add(&row, counts_here, TimestampTzGetDatum(since));
-	dlock_value_put(&row, fcinfo);
-	return (Datum) 0;
-}
-
-/* dlock_stats_reset() -> count from zero */
-Datum
-dlock_sql_stats_reset(PG_FUNCTION_ARGS)
-{
-	DLockDatabase db;
-
-	if (RecoveryInProgress())
-		dlock_error_standby("dlock_stats_reset");
-	dlock_session_open(&db);
-	dlock_stat_reset(&db.shared->stats);
-	dlock_session_close(&db);
-	PG_RETURN_VOID();
-}
-
-/* ---- the present state ---- */
-
-/* How many leases and requests there are, and the age of the oldest of a kind. */
-typedef struct DLockViewCount
-{
-	DLockTime	now;
-	int64		held;
-	int64		closed;
-	int64		expired;		/* or ended otherwise, and not yet removed */
-	DLockTime	first_end;		/* of these */
-	int64		waiters;
-	DLockTime	first_wait;
-} DLockViewCount;
-
-/* A visitor of leases.  A path counts once. */
-static void
-count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
-{
-	DLockViewCount *count = arg;
-	DLockTime	until;
-
-	if (lease->part == DLOCK_PART_INTENT)
-		return;
-	until = dlock_holder_blocks_until(lease);
-	if (dlock_rule_is_live(lease->deadline, count->now))
-		count->held++;
-	else if (until > count->now)
-		count->closed++;
-	else
-	{
-		count->expired++;
-		count->first_end = Min(count->first_end, until);
-	}
-}
-
-/* A visitor of queues.  A call counts once, however many locks it asks for. */
-static void
-count_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
-{
-	DLockViewCount *count = arg;
-
-	if (request->kind == DLOCK_SPACE_WATCH || dlock_space_is_over(request, count->now) ||
-		(!request->placed && dlock_process_at(request->process)->first != dlock_memory_ref(request)))
-		return;
-	count->waiters++;
-	count->first_wait = Min(count->first_wait, request->placed ? request->token :
-							dlock_process_at(request->process)->since);
-}
-
-/* _dlock.state_row() -> leases and requests by number and age; NULLs on a standby */
-Datum
-dlock_sql_state_row(PG_FUNCTION_ARGS)
-{
-	bool		counts_here = !RecoveryInProgress();
-	DLockViewCount count = {
-		.now = dlock_clock_now(),
-		.first_end = DLOCK_TIME_FOREVER,
-		.first_wait = DLOCK_TIME_FOREVER
-	};
-	DLockToken	epoch = DLOCK_TOKEN_NONE;
-	DLockValueRow row = {0};
-
-	InitMaterializedSRF(fcinfo, 0);
-	if (counts_here)
-	{
-		DLockDatabase db;
-
-		dlock_session_open(&db);
-		count.now = dlock_clock_now();
-		dlock_walk_leases(db.shared->oid, count_lease, &count);
-		dlock_walk_queues(db.shared->oid, count_request, &count);
-		epoch = dlock_token_epoch(&db.shared->tokens);
-		dlock_session_close(&db);
-	}
-
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.held));
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.closed));
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.expired));
-	dlock_value_add(&row, count.expired > 0,
-					dlock_value_of_span(Max(0, count.now - count.first_end)));
-	dlock_value_add(&row, counts_here, Int64GetDatum(count.waiters));
-	dlock_value_add(&row, count.waiters > 0,
-					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));
-	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));
 	dlock_value_put(&row, fcinfo);
 	return (Datum) 0;
 }

@@ -20,9 +20,6 @@
  *	  invalid, and the server would never vacuum the relation.  But age() of an
  *	  invalid id is the largest number, which sets off alerts for a wraparound.
  *
- * IDENTIFICATION
- *	  src/store/am.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -73,13 +70,6 @@ scan_sample_next_block(TableScanDesc scan, struct SampleScanState *scanstate)
 }
 
 static bool
-tuple_fetch_row_version(Relation rel, ItemPointer tid, Snapshot snapshot,
-						TupleTableSlot *slot)
-{
-	return false;
-}
-
-static bool
 tuple_tid_valid(TableScanDesc scan, ItemPointer tid)
 {
 	return false;
@@ -88,13 +78,6 @@ tuple_tid_valid(TableScanDesc scan, ItemPointer tid)
 static void
 tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 			 struct BulkInsertStateData *bistate)
-{
-	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
-}
-
-static void
-tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
-						 struct BulkInsertStateData *bistate, uint32 specToken)
 {
 	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
 }
@@ -236,10 +219,8 @@ dlock_am_routine(void)
 		routine.scan_getnextslot_tidrange = NULL;
 		routine.scan_analyze_next_block = scan_analyze_next_block;
 		routine.scan_sample_next_block = scan_sample_next_block;
-		routine.tuple_fetch_row_version = tuple_fetch_row_version;
 		routine.tuple_tid_valid = tuple_tid_valid;
 		routine.tuple_insert = tuple_insert;
-		routine.tuple_insert_speculative = tuple_insert_speculative;
 		routine.multi_insert = multi_insert;
 		routine.finish_bulk_insert = finish_bulk_insert;
 		routine.index_build_range_scan = index_build_range_scan;

@@ -3,9 +3,6 @@
  * am.h
  *	  The table access method of the lease store.
  *
- * IDENTIFICATION
- *	  src/store/am.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_AM_H

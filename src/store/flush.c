@@ -26,9 +26,6 @@
  *	  time, and the worker clears the time before it reads the LSN, so no record
  *	  is missed.
  *
- * IDENTIFICATION
- *	  src/store/flush.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -44,6 +41,7 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/fault.h"
@@ -172,7 +170,7 @@ has_arrived(XLogRecPtr lsn)
  * LWLock may be held.
  */
 void
-dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
+dlock_flush_commit(XLogRecPtr lsn)
 {
 	bool		confirmed = true;
 
@@ -180,7 +178,7 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 		return;
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
 	{
-		dlock_flush_later(lsn, now);
+		dlock_flush_later(lsn, dlock_clock_now());
 		return;
 	}
 

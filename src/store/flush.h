@@ -3,9 +3,6 @@
  * flush.h
  *	  When the store's WAL records become durable.
  *
- * IDENTIFICATION
- *	  src/store/flush.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_FLUSH_H
@@ -20,7 +17,7 @@ extern void dlock_flush_request(void);
 extern void dlock_flush_startup(void);
 
 extern void dlock_flush_now(XLogRecPtr lsn);
-extern void dlock_flush_commit(XLogRecPtr lsn, DLockTime now);
+extern void dlock_flush_commit(XLogRecPtr lsn);
 extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
 extern bool dlock_flush_is_confirmed(int level, XLogRecPtr lsn);

@@ -13,9 +13,6 @@
  *	  on the page, so that unused space is the hole of a standard page, which
  *	  full-page images leave out.
  *
- * IDENTIFICATION
- *	  src/store/page.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * page.h
  *	  The format of the lease store's pages.
  *
- * IDENTIFICATION
- *	  src/store/page.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_PAGE_H

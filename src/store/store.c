@@ -18,9 +18,6 @@
  *	  transaction without an xid the server would pass it on to the WAL writer,
  *	  and wake it for each record.  store/flush.c flushes the records.
  *
- * IDENTIFICATION
- *	  src/store/store.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -217,7 +214,7 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 			(int) lease.part > DLOCK_PART_PATH)
 			report_damage(block, "A slot has a mode out of range.");
 
-		if (visitor(&lease, dlock_slot_make(block, number), PageGetLSN(page), arg) == DLOCK_STORE_KEEP)
+		if (visitor(&lease, dlock_slot_make(block, number), PageGetLSN(page), arg))
 			taken |= UINT64CONST(1) << number;
 		else
 			*erase |= UINT64CONST(1) << number;

@@ -3,9 +3,6 @@
  * store.h
  *	  The durable home of the leases: slots on pages, written in place.
  *
- * IDENTIFICATION
- *	  src/store/store.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_STORE_H
@@ -18,17 +15,9 @@
 #include "base/types.h"
 #include "store/page.h"
 
-/* What to do with a lease that was found on a page. */
-typedef enum DLockStoreVerdict
-{
-	DLOCK_STORE_KEEP,
-	DLOCK_STORE_ERASE
-} DLockStoreVerdict;
-
-/* "lsn" is the end of the last record of the lease's page. */
-typedef DLockStoreVerdict (*DLockStoreLeaseVisitor) (const DLockLeaseValue *lease,
-													 DLockSlot slot, XLogRecPtr lsn,
-													 void *arg);
+/* False: erase the lease.  "lsn" is the end of the last record of its page. */
+typedef bool (*DLockStoreLeaseVisitor) (const DLockLeaseValue *lease, DLockSlot slot,
+										XLogRecPtr lsn, void *arg);
 
 typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,
 									   uint64 taken, void *arg);

@@ -29,9 +29,6 @@
  *	  A block continues the one before.  If tokens restart (see base_of_block), the
  *	  rest of the block before is skipped.  Tokens never decrease.
  *
- * IDENTIFICATION
- *	  src/store/token.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -52,7 +49,7 @@ dlock_token_init(DLockTokenShared *tokens)
 {
 	SpinLockInit(&tokens->mutex);
 	tokens->last = 0;
-	tokens->above = tokens->epoch = DLOCK_TOKEN_NONE;
+	tokens->above = DLOCK_TOKEN_NONE;
 	dlock_token_reset(tokens);
 }
 
@@ -183,8 +180,6 @@ dlock_token_reserve(DLockTokenShared *tokens, Oid oid, int count, DLockToken abo
 
 		SpinLockAcquire(&tokens->mutex);
 		Assert(base >= tokens->last);
-		if (!tokens->based || base != tokens->last)
-			tokens->epoch = base;
 		if (base != tokens->last || count == 0)
 			tokens->next = base + 1;
 		tokens->last = value;
@@ -209,18 +204,6 @@ dlock_token_take_one(DLockTokenShared *tokens, Oid sequence)
 }
 
 /* ---- reading ---- */
-
-/* The number below the first token since they last restarted; zero if none was reserved. */
-DLockToken
-dlock_token_epoch(DLockTokenShared *tokens)
-{
-	DLockToken	epoch;
-
-	SpinLockAcquire(&tokens->mutex);
-	epoch = tokens->epoch;
-	SpinLockRelease(&tokens->mutex);
-	return epoch;
-}
 
 /*
  * A number that no token granted since the server started exceeds.  Older tokens

@@ -3,9 +3,6 @@
  * token.h
  *	  Fencing tokens: handed out from shared memory, reserved in a sequence.
  *
- * IDENTIFICATION
- *	  src/store/token.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_TOKEN_H
@@ -27,7 +24,6 @@ typedef struct DLockTokenShared
 								 * reserved */
 	DLockToken	above;			/* those to come are above this */
 	bool		based;			/* reserved since the last reset */
-	DLockToken	epoch;			/* below the block with which they restarted */
 } DLockTokenShared;
 
 extern void dlock_token_init(DLockTokenShared *tokens);
@@ -43,6 +39,5 @@ extern DLockToken dlock_token_take_one(DLockTokenShared *tokens, Oid sequence);
 /* either way */
 extern void dlock_token_exceed(DLockTokenShared *tokens, DLockToken token);
 extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
-extern DLockToken dlock_token_epoch(DLockTokenShared *tokens);
 
 #endif							/* DLOCK_TOKEN_H */

@@ -30,9 +30,6 @@
  *	  Lock rules.  The locks on the database and its store come first, the database's
  *	  before the store's; what follows is as for a backend (lock/step.c).
  *
- * IDENTIFICATION
- *	  src/worker/worker.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -3,9 +3,6 @@
  * worker.h
  *	  The background worker.
  *
- * IDENTIFICATION
- *	  src/worker/worker.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_WORKER_H

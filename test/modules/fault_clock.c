@@ -21,9 +21,6 @@
  *	  were seen so, one after the other, and no latch was set in between by this
  *	  library, then they were so all at a time.
  *
- * IDENTIFICATION
- *	  test/modules/fault_clock.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -18,9 +18,6 @@
  *	  The counts of a process that has ended go on with the next one that has
  *	  its number.
  *
- * IDENTIFICATION
- *	  test/modules/fault_counts.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -18,9 +18,6 @@
  *	  Lock rules.  All is protected by the mutex, under which nothing else is
  *	  locked.  Whether anything is armed is read without it.
  *
- * IDENTIFICATION
- *	  test/modules/fault_points.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

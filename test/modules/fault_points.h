@@ -8,9 +8,6 @@
  *	  makes a point of each allocation, each page read and each look at
  *	  interrupts in it: those need no macro of their own.
  *
- * IDENTIFICATION
- *	  test/modules/fault_points.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_FAULT_POINTS_H

@@ -13,9 +13,6 @@
  *	  The file has one writer at a time, the test (test/lib/DLockClock.pm) or a
  *	  server on its behalf.  Readers need no lock.
  *
- * IDENTIFICATION
- *	  test/modules/test_clock.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef TEST_CLOCK_H

@@ -165,7 +165,7 @@ sub aside
 	my $token = pick(@tokens);
 
 	return pick(
-		'SELECT * FROM dlock_leases', 'SELECT * FROM dlock_waiters', 'SELECT * FROM dlock_stats', 'SELECT * FROM dlock_state', 'SELECT * FROM dlock_task_state',
+		'SELECT * FROM dlock_leases', 'SELECT * FROM dlock_waiters', 'SELECT * FROM dlock_stats', 'SELECT * FROM dlock_task_state',
 		'SELECT * FROM dlock_group_state', 'SELECT * FROM dlock_fences',
 		'SELECT * FROM dlock_tasks', 'SELECT * FROM dlock_group_members', 'SELECT * FROM dlock_group_partitions',
 		'SELECT * FROM _dlock.store', 'INSERT INTO _dlock.store DEFAULT VALUES', 'DELETE FROM _dlock.store',

@@ -21,9 +21,6 @@
  * call was made between the two times, wherever this process was stopped.  The
  * clock is the one that deadlines of leases run on.
  *
- * IDENTIFICATION
- *	  test/proof/history_client.c
- *
  *-------------------------------------------------------------------------
  */
 #include <fcntl.h>

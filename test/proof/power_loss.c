@@ -18,9 +18,6 @@
  * so that no older copy overtakes a newer one, and no file changes its name
  * meanwhile.  It goes with a process that is killed.
  *
- * IDENTIFICATION
- *	  test/proof/power_loss.c
- *
  *-------------------------------------------------------------------------
  */
 #include <dlfcn.h>

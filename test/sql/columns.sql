@@ -32,8 +32,6 @@ SELECT proname FROM pg_proc WHERE pronamespace = 'narrow'::regnamespace ORDER BY
 SELECT * FROM narrow.stat_row();
 \set VERBOSITY sqlstate
 SELECT * FROM wide.stat_row();
-SELECT * FROM narrow.state_row();
-SELECT * FROM wide.state_row();
 SELECT * FROM narrow.dlock_lease('columns');
 SELECT * FROM wide.dlock_lease('columns');
 SELECT * FROM narrow.lease_list();

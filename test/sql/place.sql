@@ -15,7 +15,6 @@ SELECT dlock_acquire('place-1', 'third', '1 h', wait => '1 ms', keep => '1 h');
 SELECT dlock_acquire('place-1', 'second', '1 h', keep => '1 h');
 SELECT dlock_acquire('place-1', 'second', '1 h', wait => '1 ms', keep => '1 h');
 SELECT * FROM place;
-SELECT waiters FROM dlock_state;
 
 -- a release makes it the first one's turn; others are refused
 SELECT dlock_release('place-1', 'holder');

@@ -9,9 +9,6 @@
  *	  those would cost if locking were free: protocol, plan, argument
  *	  passing, result.
  *
- * IDENTIFICATION
- *	  test/bench/noop/dlock_noop.c
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

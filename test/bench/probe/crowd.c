@@ -26,9 +26,6 @@
  *					that all wait for expires and the first of them gets the
  *					lock: their processes' context switches tell
  *
- * IDENTIFICATION
- *	  test/bench/probe/crowd.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

@@ -16,9 +16,6 @@
  *	  says since when this has had nothing to do.  That it has done what it is
  *	  there for is checked in the end.
  *
- * IDENTIFICATION
- *	  test/bench/probe/expiry.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

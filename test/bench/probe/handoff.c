@@ -24,9 +24,6 @@
  *	  They take turns of a few hand-offs each, so that whatever else goes on
  *	  in the machine meets all of them.
  *
- * IDENTIFICATION
- *	  test/bench/probe/handoff.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

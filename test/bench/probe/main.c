@@ -7,9 +7,6 @@
  * NOTES
  *	  It connects as the environment of libpq says.
  *
- * IDENTIFICATION
- *	  test/bench/probe/main.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdlib.h>

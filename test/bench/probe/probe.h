@@ -18,9 +18,6 @@
  *	  What is measured goes to the standard output, a line each: a word that
  *	  says what it is, and microseconds.
  *
- * IDENTIFICATION
- *	  test/bench/probe/probe.h
- *
  *-------------------------------------------------------------------------
  */
 #ifndef PROBE_H

@@ -3,9 +3,6 @@
  * session.c
  *	  Sessions of the server, and the clocks.
  *
- * IDENTIFICATION
- *	  test/bench/probe/session.c
- *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>

@@ -11,9 +11,6 @@
  *	  shows a moment that is too late, but never one that is too early; so it
  *	  is asked several times and the earliest answer counts.
  *
- * IDENTIFICATION
- *	  test/bench/probe/takeover.c
- *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>

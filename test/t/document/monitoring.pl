@@ -1,6 +1,6 @@
 # Proves: what a monitor reads is right, and can be read by every role and on a
-# standby: dlock_state, dlock_task_state, dlock_group_state, and dlock_stats with
-# its reset; each lease that expires is logged once if dlock.log_expirations says so.
+# standby: dlock_task_state, dlock_group_state, and dlock_stats;
+# each lease that expires is logged once if dlock.log_expirations says so.
 
 use strict;
 use warnings FATAL => 'all';
@@ -33,9 +33,9 @@ my $monitor = DLockSession->new($node, $db, user => 'monitor');
 use_server($node);
 pause_worker($node);
 
-sub state_of
+sub stat_of
 {
-	return $stranger->query_safe("SELECT $_[0] FROM dlock_state");
+	return $stranger->query_safe("SELECT $_[0] FROM dlock_stats");
 }
 
 # Settings are seen by a session once it has been told.
@@ -52,37 +52,14 @@ sub set
 	return;
 }
 
-# ---- leases and requests ----
+# ---- leases ----
 {
-	is(state_of('held, closed, expired, oldest_expired IS NULL, waiters, oldest_wait IS NULL'), '0|0|0|t|0|t', 'nothing yet');
+	is(stat_of('leases'), '0', 'nothing yet');
 	$session->query_safe("SELECT dlock_acquire('held', 'alice', '1 h'), dlock_acquire_path('a/b/c', 'alice', '1 h'), "
 		  . "dlock_acquire('closed', 'alice', '1 h', min_hold => '1 h'), dlock_release('closed', 'alice')");
-	is(state_of('held, closed'), '2|1', 'a path counts once; one is closed');
+	is(stat_of('leases, leases = (SELECT count(*) FROM dlock_leases)'), '5|t', 'as in dlock_leases');
 	$session->query_safe("SELECT count(dlock_acquire('short ' || i, 'alice', '1 ms')) FROM generate_series(1, 10) i");
-	ok(wait_until(sub { state_of('expired') == 10 }), 'expired ones stay without the worker');
-	is(state_of('held'), 2, 'and are not held');
-	my $age = state_of('oldest_expired');
-	ok(wait_until(sub { state_of("oldest_expired > '$age'::interval + '20 ms'") eq 't' }), 'the oldest grows older');
-	is(state_of("oldest_expired < '10 min'"), 't', 'from the end of the lease');
-
-	$waiter->ask_waiting($session, "SELECT dlock_acquire_all('{held,other}', 'bob', '1 h', wait => '1 h')");
-	is(state_of('waiters'), 1, 'a call that waits for two locks counts once');
-	my $waited = state_of('oldest_wait');
-	ok(wait_until(sub { state_of("oldest_wait > '$waited'::interval + '20 ms'") eq 't' }), 'its wait');
-	$session->query_safe("SELECT dlock_release('held', 'alice')");
-	$waiter->answer;
-	is(state_of('waiters, oldest_wait IS NULL'), '0|t', 'no longer');
-}
-
-# ---- where tokens restarted ----
-{
-	my $epoch = state_of('last_epoch');
-	my $token = $session->query_safe("SELECT dlock_acquire('epoch', 'alice', '1 h')");
-	cmp_ok($epoch, '<', $token, 'tokens are above the epoch');
-	is(state_of('last_epoch'), $epoch, 'grants leave it');
-	is($session->query_safe("SELECT dlock_bump_epoch('test') IS NOT NULL"), 't', 'bumped');
-	cmp_ok(state_of('last_epoch'), '>=', $token, 'a new one');
-	cmp_ok($session->query_safe("SELECT dlock_acquire('epoch 2', 'alice', '1 h')"), '>', state_of('last_epoch'), 'tokens are above that');
+	ok(wait_until(sub { stat_of('leases - (SELECT count(*) FROM dlock_leases)') == 10 }), 'expired ones stay without the worker');
 }
 
 # ---- the log ----
@@ -104,7 +81,7 @@ sub set
 	$session->query_safe("SELECT dlock_acquire('released', 'bob', '1 h', lock_delay => '1 ms') > 0, dlock_release('released', 'bob'), "
 		  . "dlock_acquire_path('x/y/z', 'bob', '1 ms') > 0");
 	resume_worker($node);
-	ok(wait_until(sub { state_of('expired') == 0 }), 'the worker removes the rest');
+	ok(wait_until(sub { stat_of('leases = (SELECT count(*) FROM dlock_leases)') eq 't' }), 'the worker removes the rest');
 	ok(wait_until(sub { (() = slurp_file($node->logfile, $mark) =~ m{ has expired}g) >= 11 }), 'and has logged each');
 	$log = slurp_file($node->logfile, $mark);
 	my %count;
@@ -112,7 +89,7 @@ sub set
 	is_deeply(\%count, { 'x/y/z' => 1, map { ("short $_" => 1) } 1 .. 10 }, 'each once');
 }
 
-# ---- counters and their reset ----
+# ---- counters ----
 {
 	my $rejections = sub {
 		return $stranger->query_safe('SELECT fence_stale, fence_lost, fence_missing, fence_unknown, fence_rejections FROM dlock_stats');
@@ -133,21 +110,14 @@ sub set
 	sqlstate_is($node, $db, "SELECT dlock_fence('fenced', 9007199254740991)", '22023', 'unknown');
 	is($rejections->(), '1|1|1|1|4', 'a token that was never granted');
 
-	my ($since, $leases) = split /\|/, $session->query_safe('SELECT stats_reset, leases FROM dlock_stats');
-	is($session->query_safe("SELECT '$since' BETWEEN pg_postmaster_start_time() AND now(), memory_free = memory_limit - memory_used FROM dlock_stats"),
-		't|t', 'since the start; free memory');
-	like($stranger->query('SELECT dlock_stats_reset()'), qr/42501/, 'not every role resets them');
-	my $before = $session->query_safe('SELECT clock_timestamp()');
-	$session->query_safe('SELECT dlock_stats_reset()');
-	is($rejections->(), '0|0|0|0|0', 'reset');
-	is($session->query_safe("SELECT grants, waits, wait_time, leases, stats_reset > '$before', (SELECT sum(n) FROM unnest(wait_histogram) n), cleanup_lag FROM dlock_stats"),
-		"0|0|00:00:00|$leases|t|0|00:00:00", 'all but what is in memory');
+	is(stat_of('memory_free = memory_limit - memory_used'), 't', 'free memory');
+	my $grants = stat_of('grants');
 	$session->query_safe("SELECT dlock_acquire('after', 'alice', '1 h')");
-	is($session->query_safe('SELECT grants FROM dlock_stats'), 1, 'and counted on');
+	is(stat_of('grants'), $grants + 1, 'a grant');
 	my $other = DLockSession->new($node, $db);
 	$other->query_safe("SELECT dlock_acquire('after 2', 'alice', '1 h')");
 	$other->quit;
-	ok(wait_until(sub { $session->query_safe('SELECT grants FROM dlock_stats') == 2 }), 'by processes that have gone as well');
+	is(stat_of('grants'), $grants + 2, 'those of processes that have gone as well');
 }
 
 # ---- queues and groups ----
@@ -190,34 +160,23 @@ EOS
 
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 	my $there = DLockSession->new($standby, $db, user => 'monitor');
-	is($there->query_safe('SELECT num_nulls(held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch) FROM dlock_state'),
-		7, 'dlock_state: NULLs');
 	my $columns = $node->safe_psql($db, "SELECT count(*) FROM pg_attribute WHERE attrelid = 'dlock_stats'::regclass AND attnum > 0");
-	is($there->query_safe('SELECT count(*), sum(num_nulls(s.grants, s.leases, s.memory_limit, s.memory_free, s.stats_reset, s.wait_histogram)), (SELECT count(*) FROM jsonb_each_text(to_jsonb(s)) WHERE value IS NULL) FROM dlock_stats s GROUP BY s.*'),
-		"1|6|$columns", 'dlock_stats: one row of NULLs');
+	is($there->query_safe('SELECT count(*), sum(num_nulls(s.grants, s.leases, s.memory_limit, s.memory_free, s.wait_histogram)), (SELECT count(*) FROM jsonb_each_text(to_jsonb(s)) WHERE value IS NULL) FROM dlock_stats s GROUP BY s.*'),
+		"1|5|$columns", 'dlock_stats: one row of NULLs');
 	is($there->query_safe('SELECT queue, ready, delayed, captured, parked FROM dlock_task_state ORDER BY queue'), "empty|0|0|0|0\nmail|3|1|1|1", 'dlock_task_state');
 	is($there->query_safe('SELECT group_name, partitions, num_nulls(members, unowned) FROM dlock_group_state ORDER BY 1'), "idle|3|2\norders|4|2", 'dlock_group_state');
-	sqlstate_is($standby, $db, 'SELECT dlock_stats_reset()', '25006', 'no reset there');
 	$there->quit;
 	$standby->stop;
 }
 
-# ---- a restart ----
-{
-	$_->quit foreach $session, $waiter, $stranger, $monitor;
-	my $epoch = $node->safe_psql($db, 'SELECT last_epoch FROM dlock_state');
-	$node->restart;
-	$node->safe_psql($db, "SELECT dlock_acquire('restarted', 'alice', '1 h')");
-	cmp_ok($node->safe_psql($db, 'SELECT last_epoch FROM dlock_state'), '>', $epoch, 'tokens have restarted');
-}
-
 # ---- dlock status NAME asks for that lock alone ----
 {
+	$_->quit foreach $session, $waiter, $stranger, $monitor;
 	$node->append_conf('postgresql.conf', 'log_statement = all');
 	$node->reload;
 	$node->poll_query_until($db, "SELECT current_setting('log_statement') = 'all'");
 	my $mark = -s $node->logfile;
-	cli_is([ 'status', 'restarted' ], { out => qr/restarted +alice/ }, 'dlock status NAME');
+	cli_is([ 'status', 'after' ], { out => qr/after +alice/ }, 'dlock status NAME');
 	my $log = slurp_file($node->logfile, $mark);
 	like($log, qr/dlock_lease"?\(\$1\)/, 'asks dlock_lease');
 	unlike($log, qr/dlock_leases/, 'and not for all leases');

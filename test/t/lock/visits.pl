@@ -54,7 +54,6 @@ sub looks
 	visits_few("SELECT token FROM dlock_watch('crowd', 1, '0')", $newest, "$label: dlock_watch");
 	visits_few("SELECT count(*), count(DISTINCT token), max(token) FROM dlock_lease('crowd') WHERE state = 'held'", "$count|$count|$newest", "$label: dlock_lease");
 	visits_few("SELECT count(*), count(DISTINCT token) FROM dlock_leases WHERE name = 'crowd' AND state = 'held'", "$count|$count", "$label: dlock_leases");
-	visits_few("SELECT held - (SELECT count(*) FROM dlock_lease('pair')) FROM dlock_state", $count, "$label: dlock_state");
 	visits_few("SELECT dlock_check('crowd', $newest)", 't', "$label: dlock_check");
 	visits_few("SELECT dlock_renew('crowd', 'owner-7')", 't', "$label: dlock_renew");
 	visits_few("SELECT dlock_acquire('crowd', 'late')", '', "$label: a request that is refused");

@@ -88,7 +88,6 @@ visits(q(SELECT * FROM dlock_take('client', '0', '0')), 'taken and given up');
 visits(q(SELECT dlock_release_all('client')), 'given up');
 visits(q(SELECT max(position) FROM dlock_waiters), 'seen');
 visits(q(SELECT cardinality(blocked_by) FROM dlock_waiters), 'seen, shared', 'shared');
-visits(q(SELECT * FROM _dlock.state_row()), 'counted');
 sound($ctl, 'many');
 
 # A walk over a queue gives up the partition.  What it was to visit next goes meanwhile, and
