@@ -634,7 +634,7 @@ enqueue(DLockAcquire *acquire)
 	}
 	acquire->granted->until =
 		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
-						  dlock_process_owner_hash(&owner), &acquire->step.set, first,
+						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
 						  acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }

@@ -37,6 +37,9 @@
  *	  place; its other circles are found by the owners of the leases in them (src/README,
  *	  "Deadlocks").
  *
+ *	  A request for several locks holds nothing while it waits.  If only its place closes
+ *	  a circle, it goes to the end of all its queues, and the check begins again.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -288,6 +291,93 @@ find_circle(DLockGraph *graph)
 	return true;
 }
 
+/* Does a process wait by a request for several locks, which holds nothing? */
+static bool
+is_unit(int process)
+{
+	return process < MaxBackends && dlock_process_at(process)->count > 1 &&
+		dlock_process_at(process)->kind != DLOCK_SPACE_CONVERT;
+}
+
+/* Note on each lock how a stuck waiter is in the way of others. */
+static void
+note(DLockGraph *graph, DLockGraphWaiter *blocker)
+{
+	for (int i = 0; i < graph->nlocks; i++)
+	{
+		DLockGraphLock *lock = &graph->locks[i];
+
+		lock->noted_modes = 0;
+		lock->noted_item = lock->nitems;
+		for (int h = 0; h < lock->nholders; h++)
+		{
+			for (int at = BOUND; at != NONE;)
+			{
+				if (next_stuck(graph, &lock->holders[h], &at) == blocker)
+					lock->noted_modes |= DLOCK_RULE_BIT(lock->holders[h].mode);
+			}
+		}
+	}
+	for (DLockGraphPosition *place = graph->positions[blocker->process]; place != NULL; place = place->next)
+		graph->locks[place->lock].noted_item = place->item;
+}
+
+/* Does a process, which converts nothing, wait for the waiter that was noted? */
+static bool
+is_behind_noted(DLockGraph *graph, int process)
+{
+	for (DLockGraphPosition *place = graph->positions[process]; place != NULL; place = place->next)
+	{
+		DLockGraphLock *lock = &graph->locks[place->lock];
+		DLockMode	mode = lock->items[place->item].mode;
+
+		DLOCK_FAULT("deadlock_compare");
+		if (dlock_rule_waits_behind(mode, lock->noted_modes) ||
+			(lock->noted_item < place->item &&
+			 dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[lock->noted_item].mode))))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * If a request for several locks is in the circle only by its place in a
+ * queue, move it to the end of its queues; false if there is none.  With it go
+ * all that are in such a circle, too, with the same waiter behind them and the same
+ * one in their way (src/README, "Deadlocks").
+ */
+static bool
+requeue_units(DLockGraph *graph)
+{
+	int		   *units = palloc(MaxBackends * sizeof(int));
+	int			count = 0;
+	int			i = graph->victim;
+
+	do
+	{
+		DLockGraphWaiter *first = &graph->waiters[i = graph->waiters[i].next];
+		const DLockGraphPosition *at = first->edge.at;
+		DLockGraphItem *items = graph->locks[at->lock].items;
+		DLockGraphWaiter *next = &graph->waiters[first->next];
+
+		if (!first->edge.is_place || !is_unit(first->process))
+			continue;
+		note(graph, next);
+		for (int ahead = 0; ahead < at->item; ahead++)
+		{
+			DLockGraphWaiter *unit = stuck_waiter(graph, items[ahead].process);
+
+			if (unit != NULL && unit != next && is_unit(unit->process) &&
+				dlock_rule_waits_behind(items[at->item].mode, DLOCK_RULE_BIT(items[ahead].mode)) &&
+				is_behind_noted(graph, unit->process))
+				units[count++] = unit->process;
+		}
+		Assert(count > 0);
+	} while (i != graph->victim && count == 0);
+	dlock_queue_move_last(units, count, graph->now);
+	return count > 0;
+}
+
 /* The circle in words, a line for each edge. */
 static char *
 describe_circle(const DLockGraph *graph, MemoryContext context)
@@ -338,16 +428,18 @@ leave(DLockGraph *graph, MemoryContext context)
 
 /*
  * A circle was found in a copy.  Look again with the partitions of all stuck
- * backends, and of places in the circle, locked.  If it is still there, leave the queue,
- * and describe the circle, in "context"; NULL if it is gone.
+ * backends, and of places in the circle, locked.  If it is still there, move requests
+ * if that helps, or else leave the queue, and describe the circle, in "context".  True
+ * if the search is to be repeated, which "may_repeat" allows: requests were moved, or this
+ * circle is gone and another may exist.
  */
-static char *
-resolve(DLockGraph *graph, MemoryContext context)
+static bool
+resolve(DLockGraph *graph, bool may_repeat, MemoryContext context, char **text)
 {
 	DLockPlaceRef *kept = MemoryContextAlloc(context, graph->nwaiters * sizeof(DLockPlaceRef));
 	int			nkept = 0;
 	DLockPartitionSet set = {{0}};
-	char	   *circle = NULL;
+	bool		repeat = may_repeat;
 
 	for (int i = 0; i < graph->nwaiters; i++)
 	{
@@ -367,38 +459,41 @@ resolve(DLockGraph *graph, MemoryContext context)
 	dlock_graph_copy(graph, &set);
 	if (find_circle(graph))
 	{
-		circle = describe_circle(graph, context);
-		leave(graph, context);
+		repeat = may_repeat && requeue_units(graph);
+		if (!repeat)
+		{
+			*text = describe_circle(graph, context);
+			leave(graph, context);
+		}
 	}
 	dlock_partition_unlock_set(&set);
-	return circle;
+	return repeat;
 }
 
 /*
- * Search until there is no circle, or one that is still there when it has been found;
- * returns what it is in words, in the current context.
+ * Search for a circle until there is none, or one that no move resolves; returns what it is
+ * in words, in the current context.
  */
 static char *
 search(DLockGraph *graph)
 {
 	MemoryContext old = CurrentMemoryContext;
-	char	   *circle = NULL;
-	bool		found = true;
+	char	   *text = NULL;
+	int			attempts = MaxBackends;
+	bool		goes_on = true;
 
 	graph->context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	for (int attempts = MaxBackends; found && circle == NULL && attempts > 0; attempts--)
+	while (goes_on)
 	{
 		graph->kept = dlock_place_list(graph->database, &graph->nkept);
 		MemoryContextSwitchTo(graph->context);
 		dlock_graph_copy(graph, NULL);
-		found = find_circle(graph);
-		if (found)
-			circle = resolve(graph, old);
+		goes_on = find_circle(graph) && resolve(graph, attempts-- > 0, old, &text);
 		MemoryContextSwitchTo(old);
 		pfree(graph->kept);
 	}
 	MemoryContextDelete(graph->context);
-	return circle;
+	return text;
 }
 
 /*

@@ -48,6 +48,8 @@ typedef struct DLockGraphLock
 	uint32		reached;		/* modes whose blockers among the holders were
 								 * visited, in the copy and then in the search */
 	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
+	uint32		noted_modes;	/* of the leases of the waiter that was noted */
+	int			noted_item;		/* and its position in the queue; or the end */
 } DLockGraphLock;
 
 /* A position in a queue. */

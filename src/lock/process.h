@@ -39,6 +39,7 @@ typedef struct DLockProcessShared
 								 * watches */
 	DLockSpaceKind kind;
 	DLockPartitionSet set;		/* the partitions of its requests */
+	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
 } DLockProcessShared;

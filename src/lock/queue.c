@@ -393,16 +393,17 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 }
 
 /*
- * This process begins to wait for requests, the first of which is at "first"; "owner" is
- * the hash of their owner, zero if it only watches.  The partitions of the set must be
- * locked exclusively.
+ * This process begins to wait for "count" requests, the first of which is at
+ * "first"; "owner" is the hash of their owner, zero if it only watches.  The
+ * partitions of the set must be locked exclusively.
  *
  * Returns when to look at them, see dlock_queue_look(); the process looks after
  * deadlock_timeout in any case.
  */
 DLockTime
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-				  const DLockPartitionSet *set, DLockMemoryRef first, DLockTime now)
+				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
+				  DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
 	DLockTime	until;
@@ -413,6 +414,7 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->owner = owner;
 	mine->kind = kind;
 	mine->set = *set;
+	mine->count = count;
 	mine->first = first;
 	mine->since = now;
 	pg_write_barrier();
@@ -544,6 +546,37 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
 	}
 	if (calls)
 		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+}
+
+/*
+ * Move requests for several locks, of these processes, to the end of their queues, whose
+ * partitions are locked exclusively.  They keep their order.
+ */
+void
+dlock_queue_move_last(const int *processes, int count, DLockTime now)
+{
+	for (int i = 0; i < count; i++)
+	{
+		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+			 request != NULL; request = dlock_space_request_next(request))
+		{
+			/* At the end it stands already, and blocks nobody. */
+			if (dlock_space_next(request) == NULL)
+				continue;
+			request->bound_mono = 0;
+			dlock_space_requeue(dlock_space_entry_of(request), request);
+		}
+	}
+	for (int i = 0; i < count; i++)
+	{
+		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+			 request != NULL; request = dlock_space_request_next(request))
+		{
+			/* If it is the first still, there is nobody that it made way for. */
+			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
+				dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
+		}
+	}
 }
 
 /*

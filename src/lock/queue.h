@@ -27,8 +27,8 @@ typedef enum DLockQueueNews
 typedef enum DLockQueueCause
 {
 	DLOCK_CALL_CHANGED,			/* leases have changed: those that watch, too */
-	DLOCK_CALL_AGAIN,			/* a request has gone, or may have been
-								 * overlooked */
+	DLOCK_CALL_AGAIN,			/* a request has gone or moved, or may have
+								 * been overlooked */
 	DLOCK_CALL_ASKED,			/* a request has come in vain: nobody may have
 								 * told the first in front of it of its turn */
 	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last
@@ -41,13 +41,14 @@ extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *own
 								   DLockPart part);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
 extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
+extern void dlock_queue_move_last(const int *processes, int count, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
 extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until);
 
 extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-								   const DLockPartitionSet *set, DLockMemoryRef first,
-								   DLockTime now);
+								   const DLockPartitionSet *set, int count,
+								   DLockMemoryRef first, DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);

@@ -614,7 +614,8 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
-	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, place, step->now);
+	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
+							 place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -594,6 +594,16 @@ dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLe
 	link_holder(entry, lease, path);
 }
 
+/* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
+void
+dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_mine(entry->hash));
+	step_walks(lease);
+	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
+	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
+}
+
 /*
  * Give a lease that is held another token.  If it is on disk, a record is to follow;
  * until that is confirmed, nobody has this token.  Lock as for dlock_space_hold().

@@ -63,6 +63,7 @@ extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											DLockSpaceKind kind, DLockMemoryRef *place);
 extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease,
 								DLockSpaceLease *path);
+extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_succeed(DLockSpaceLease *lease, DLockToken token);
 extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 

@@ -429,14 +429,18 @@ check_processes(Check *check)
 	for (int process = 0; process < MaxBackends; process++)
 	{
 		DLockProcessShared *wait = dlock_process_at(process);
+		int			count = 0;
 
 		if (wait->state != DLOCK_PROCESS_WAITING || wait->database != check->db.shared->oid)
 			continue;
 		for (DLockSpaceLease *request = dlock_space_lease_at(wait->first); request != NULL;
 			 request = dlock_space_request_next(request))
-			requests++;
+			count++;
+		if (count != wait->count)
+			complain(check, "process %d waits for %d requests instead of %d", process, count, wait->count);
 		if (GetPGProcByNumber(process)->pid == 0)
 			complain(check, "process %d waits, but has ended", process);
+		requests += count;
 	}
 	if (requests != check->requests)
 		complain(check, "%d requests in queues, %d of processes", check->requests, requests);

@@ -441,9 +441,9 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 	clean('a link that expires');
 }
 
-# The call for several names has a place in the queue of each, and holds nothing.  Whoever
-# comes behind it on one lock, and holds another one that it waits for, is in a ring, and
-# the one that is told: that a call is in a queue costs it nothing.
+# The call for several names has a place in the queue of each.  Whoever comes
+# behind that place, and holds what the call waits for, is let pass instead of
+# being told of a deadlock: that no such call holds anything is the point of it.
 {
 	hold('x', 'a');
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{a, b, c}', 'unit', '1 h', NULL)");
@@ -451,11 +451,32 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 		'a1 b1 c1', 'a place in each queue');
 	is($ctl->query_safe("SELECT dlock_acquire('b', 'passer-by', '1 h')"), '', 'which others respect');
 	enqueue($ctl, $s[1], want('x', 'b'));
-	is( one_victim([ @s[ 0, 1 ] ], [ [ 'x', 'exclusive', 'b', 'unit' ], [ 'unit', 'exclusive', 'a', 'x' ] ], 'a place in a ring'),
-		1, 'a place in a ring: the one that holds is told');
+	told('soft ring of two', @s[ 0, 1 ]);
+	my $answer = $s[1]->result;
+	is($answer->{state}, '', 'soft ring of two: no error') or diag($answer->{err});
+	isnt($answer->{out}, '', 'soft ring of two: the one that holds passes');
+	still_waits($ctl, 'soft ring of two: the other waits on', $s[0]);
 	$ctl->query_safe("SELECT dlock_release_all('x')");
-	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'a place in a ring: the other gets all');
-	clean('a place in a ring');
+	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'soft ring of two: and gets all');
+	clean('soft ring of two');
+
+	# Of two calls in front, only one waits for the one that holds.  The other waits behind
+	# that, and keeps its place.
+	$_->query_safe("SET deadlock_timeout = '10 min'") foreach @s[ 0, 2 ];
+	hold('x', 'a');
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{a, b, c}', 'unit1', '1 h', NULL)");
+	enqueue($ctl, $s[2], "SELECT dlock_acquire_all('{b, c}', 'unit2', '1 h', NULL)");
+	enqueue($ctl, $s[1], want('x', 'b'));
+	advance($timeout, $ctl);
+	like($s[2]->result->{out}, qr/^\{\d+,\d+\}$/, 'two calls in front: the second gets all');
+	is(queue($ctl, 'b'), 'x unit1', 'two calls in front: the first has moved');
+	$ctl->query_safe("SELECT dlock_release_all('unit2')");
+	isnt($s[1]->result->{out}, '', 'two calls in front: then the one that holds');
+	$ctl->query_safe("SELECT dlock_release_all('x')");
+	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'two calls in front: then the first');
+	$ctl->query_safe("SELECT dlock_release_all('unit1')");
+	$_->query_safe('RESET deadlock_timeout') foreach @s[ 0, 2 ];
+	clean('two calls in front');
 
 	# The other way round: it queues behind one that it would make wait.
 	hold('x', 'a');
@@ -474,22 +495,36 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 	clean('last in each queue');
 
 	# Two calls, and two holders, in a larger ring: x holds a and wants b, behind
-	# unit1, which waits for c behind unit2, which waits for a.
+	# unit1, which waits for c behind unit2, which waits for a.  Only x looks for it: if
+	# unit1 does, it goes in front of unit2 and waits for z only, and so does x.
+	$_->query_safe("SET deadlock_timeout = '10 min'") foreach @s[ 0, 2 ];
 	hold('x', 'a');
 	hold('z', 'c');
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{c, a}', 'unit2', '1 h', NULL)");
 	enqueue($ctl, $s[2], "SELECT dlock_acquire_all('{b, c}', 'unit1', '1 h', NULL)");
 	enqueue($ctl, $s[1], want('x', 'b'));
-	is( one_victim([ @s[ 0 .. 2 ] ],
-			[ [ 'x', 'exclusive', 'b', 'unit1' ], [ 'unit1', 'exclusive', 'c', 'unit2' ], [ 'unit2', 'exclusive', 'a', 'x' ] ], 'two places in a ring'),
-		1, 'two places in a ring: the one that holds is told');
+	told('soft ring of three', @s[ 0 .. 2 ]);
+	$answer = $s[1]->result;
+	is($answer->{state}, '', 'soft ring of three: no error') or diag($answer->{err});
+	isnt($answer->{out}, '', 'soft ring of three: the one that holds passes');
+	still_waits($ctl, 'soft ring of three: the others wait on', @s[ 0, 2 ]);
 	$ctl->query_safe("SELECT dlock_release_all('z')");
 	$ctl->query_safe("SELECT dlock_release_all('x')");
-	like($s[0]->result->{out}, qr/^\{\d+,\d+\}$/, 'two places in a ring: the first gets all');
-	$ctl->query_safe("SELECT dlock_release_all('unit2')");
-	like($s[2]->result->{out}, qr/^\{\d+,\d+\}$/, 'two places in a ring: then the other');
+	my @ready = wait_any(20, @s[ 0, 2 ]);
+	foreach my $session (@ready)
+	{
+		like($session->result->{out}, qr/^\{\d+,\d+\}$/, 'soft ring of three: a call gets all');
+	}
 	$ctl->query_safe("SELECT dlock_release_all('unit1')");
-	clean('two places in a ring');
+	$ctl->query_safe("SELECT dlock_release_all('unit2')");
+	foreach my $session (grep { $_->{pending} } @s[ 0, 2 ])
+	{
+		like($session->result->{out}, qr/^\{\d+,\d+\}$/, 'soft ring of three: then the other');
+	}
+	$ctl->query_safe("SELECT dlock_release_all('unit1')");
+	$ctl->query_safe("SELECT dlock_release_all('unit2')");
+	$_->query_safe('RESET deadlock_timeout') foreach @s[ 0, 2 ];
+	clean('soft ring of three');
 }
 
 # An owner that holds something and asks for several can be in a true one.

@@ -480,8 +480,8 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 }
 
 # A crowd waits by requests for many locks, and one for which all of it waits comes behind
-# it.  That one is told, the crowd stays as it is, and the search takes time linear in its
-# requests, be it that they share two locks or all.
+# it.  All of the crowd moves at a time, in its order, and the search takes time linear in
+# its requests, be it that they share two locks or all.
 foreach my $shared (2, 30)
 {
 	my ($crowd, $names) = (20, 30);
@@ -498,11 +498,11 @@ foreach my $shared (2, 30)
 	$a->query_safe("SET deadlock_timeout = '1 min'");
 	enqueue($ctl, $a, acquire('hot2', 'a', wait => undef));
 	advance(60, $ctl);
-	is($a->answer, 'ERROR 40P01', 'a crowd in front: the one behind it is told');
+	like($a->answer, qr/^\d+$/, 'a crowd in front: it lets one pass');
 	$a->query_safe("RESET deadlock_timeout");
 	foreach my $name (qw(hot hot2))
 	{
-		is(queue($ctl, $name), join(' ', map { "u$_" } 1 .. $crowd), "a crowd in front: still there for $name");
+		is(queue($ctl, $name), join(' ', map { "u$_" } 1 .. $crowd), "a crowd in front: in order for $name");
 	}
 	go_all($ctl);
 	$ctl->query_safe("SELECT dlock_release_all('a')");
