@@ -646,6 +646,51 @@ const tests = {
     await stopped;
   },
 
+  async 'a task that a transaction of its own finishes is not lost by that, nor renewed while that commits'() {
+    const session = new Session(where);
+    let task;
+    let goOn;
+    let commit;
+    const gate = () => new Promise((resolve) => { goOn = resolve; });
+    const client = {
+      on() {},
+      removeListener() {},
+      query: (text) => (text === 'COMMIT' ? new Promise((resolve, reject) => { commit = { resolve, reject }; }) : Promise.resolve({ rowCount: 1 }))
+    };
+    const worker = session.worker('queue', async (it) => {
+      task = it;
+      await assert.rejects(task.transaction(client, gate), { code: '40001' });
+      await gate();
+      await task.transaction(client, () => {});
+      await gate();
+    });
+    (await next('task_capture', 'queue')).rows(['k', '7', 'null', '0', '1', 'ready']);
+    const renewal = await next('task_renew', ['queue']);
+    goOn();
+    await turn();
+    renewal.answer('t');
+    await turn();
+    advance(20000);
+    session._tick();
+    await none();
+    commit.reject(failure('40001'));
+    await turn();
+    const again = await next('task_renew', ['queue']);
+    goOn();
+    await turn();
+    again.answer('f');
+    await turn();
+    assert.ok(!task.lost);
+    commit.resolve({ command: 'COMMIT' });
+    await turn();
+    advance(7200000);
+    assert.ok(!task.lost);
+    assert.strictEqual(session._holds.size, 0);
+    const stopped = worker.stop();
+    goOn();
+    await stopped;
+  },
+
   async 'a long grace'() {
     const session = new Session(where);
     let task;

@@ -906,6 +906,56 @@ func TestTasks(t *testing.T) {
 	}
 }
 
+// A task that a transaction of its own finishes is not lost by that, nor renewed while that commits.
+func TestFinished(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	ctx, stop := context.WithCancel(context.Background())
+	tasks, commits, done := make(chan *dlock.Task), make(chan error), make(chan error)
+	go func() {
+		done <- session.Work(ctx, "queue", func(ctx context.Context, task *dlock.Task) error {
+			for failed := true; failed; {
+				tasks <- task
+				failed = nil != task.Transact(ctx, func(_ context.Context, _, leave func(dlock.Execer) error) error {
+					err := leave(dlock.ExecFunc(func(context.Context, string) error { return nil }))
+					tasks <- task
+					if committed := <-commits; committed != nil {
+						return committed
+					}
+					return err
+				})
+			}
+			tasks <- task
+			return <-commits
+		}, dlock.TTL(time.Hour))
+	}()
+	s.any(false).answer <- "job 7 null 0 1 ready"
+	for _, committed := range []error{stateError("40001"), nil} {
+		renewal := s.any(true)
+		<-tasks
+		task := <-tasks
+		if committed != nil {
+			renewal.answer <- "{f}"
+			s.none()
+			session.Tick()
+			s.none()
+		}
+		expect(t, task.Err(), nil)
+		commits <- committed
+		if committed == nil {
+			<-tasks
+			renewal.answer <- "{f}"
+			s.none()
+			task.Outlive()
+			session.Tick()
+			expect(t, task.Err(), nil)
+		}
+	}
+	stop()
+	commits <- nil
+	expect(t, <-done, nil)
+}
+
 // Renewals that fail are told once.
 func TestTrouble(t *testing.T) {
 	t.Parallel()

@@ -8,12 +8,15 @@ func (s *Session) IdleWithin(span time.Duration) { s.lines.idle = span }
 // RelyFor sets after how long all that wait ask again.
 func (s *Session) RelyFor(span time.Duration) { s.relyFor = span }
 
-// Outlive ends a lease, as if no renewal had been heard of.
-func (l *Lease) Outlive() {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	l.deadline = time.Now()
+// Outlive ends a lease, or a task, as if no renewal had been heard of.
+func (h *hold) Outlive() {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	h.deadline = time.Now()
 }
+
+// Tick does what is due.
+func (s *Session) Tick() { s.tick() }
 
 // Pause keeps what needs the mutex from going on, until that is called.
 func (s *Session) Pause() (goOn func()) {

@@ -242,7 +242,7 @@ func (t *Task) work(stop, work context.Context, handler func(context.Context, *T
 	defer cancel()
 	err = handler(ctx, t)
 	t.s.mu.Lock()
-	over := t.finished || t.ended() != nil
+	over := t.ended() != nil || !t.s.holds[&t.hold]
 	t.s.mu.Unlock()
 	switch {
 	case over:

@@ -41,14 +41,14 @@ type hold struct {
 	told          sync.WaitGroup
 
 	// Protected by the session's mutex.
-	cancels  map[*context.CancelFunc]bool // of the work's contexts
-	deadline time.Time
-	renewAt  time.Time
-	renewing bool
-	trouble  error // why it was not renewed
-	err      error // why it is not held any more
-	over     bool  // the work has ended
-	finished bool  // by a transaction of the task
+	cancels   map[*context.CancelFunc]bool // of the work's contexts
+	deadline  time.Time
+	renewAt   time.Time
+	renewing  bool
+	finishing int   // transactions that finish the task and commit: a renewal would wait for them, and then find nothing
+	trouble   error // why it was not renewed
+	err       error // why it is not held any more
+	over      bool  // the work has ended
 }
 
 // A Transactor is a *Lease or a *Task.
@@ -72,7 +72,7 @@ func (h *hold) begin(ttl time.Duration, sent time.Time) {
 // When something is to be done; the mutex is held.
 func (h *hold) next() time.Time {
 	stopAt := h.deadline.Add(-h.margin)
-	if !h.renewing && h.renewAt.Before(stopAt) {
+	if !h.renewing && h.finishing == 0 && h.renewAt.Before(stopAt) {
 		return h.renewAt
 	}
 	return stopAt
@@ -120,7 +120,7 @@ func (h *hold) Remaining() time.Duration {
 
 // The same as Err; the mutex is held.
 func (h *hold) ended() error {
-	if h.err == nil && !h.over && !time.Now().Before(h.deadline.Add(-h.margin)) {
+	if h.s.holds[h] && !time.Now().Before(h.deadline.Add(-h.margin)) {
 		why := "this process did not get to run"
 		if h.trouble != nil {
 			why = strings.TrimPrefix(h.trouble.Error(), "dlock: ")
@@ -137,7 +137,7 @@ func (h *hold) ended() error {
 
 // Stop the work, once; the mutex is held.
 func (h *hold) stop(why error) {
-	if h.err != nil || h.over {
+	if !h.s.holds[h] {
 		return
 	}
 	h.err = why
@@ -195,7 +195,9 @@ func (h *hold) renewed(sent time.Time, trouble error, lost bool) {
 	h.trouble = trouble
 	switch {
 	case lost:
-		h.stop(failure(ErrLost, nil, "%s is lost", h.what))
+		if h.finishing == 0 {
+			h.stop(failure(ErrLost, nil, "%s is lost", h.what))
+		}
 		return
 	case trouble != nil:
 		h.renewAt = time.Now().Add(h.every / 4)
@@ -235,10 +237,25 @@ func (h *hold) Transact(ctx context.Context, run func(ctx context.Context, enter
 			return err
 		}
 	}
-	err := run(ctx, step(h.enter), step(h.leave))
+	finishing := 0
+	leave := func(tx Execer) error {
+		if h.leave != nil {
+			h.s.mu.Lock()
+			finishing++
+			h.finishing++
+			h.s.mu.Unlock()
+		}
+		return step(h.leave)(tx)
+	}
+	err := run(ctx, step(h.enter), leave)
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	h.finished = h.finished || err == nil && h.leave != nil
+	h.finishing -= finishing
+	if finishing > 0 && err == nil {
+		delete(h.s.holds, h) // it cannot be lost any more
+	} else {
+		h.s.arm(h.next())
+	}
 	if ended := h.ended(); err != nil && ended != nil {
 		return ended
 	}
@@ -359,7 +376,7 @@ func (s *Session) tick() {
 		if h.ended() != nil {
 			continue
 		}
-		if !h.renewing && !h.renewAt.After(now.Add(h.every/2)) {
+		if !h.renewing && h.finishing == 0 && !h.renewAt.After(now.Add(h.every/2)) {
 			h.renew()
 		}
 		if at := h.next(); next.IsZero() || at.Before(next) {

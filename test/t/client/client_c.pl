@@ -113,7 +113,7 @@ sub test_scenarios
 	if (!@groups)
 	{
 		run_all_scenarios('c', $server, $proxy, @$agent);
-		run_scenarios('c', $_, $server, $proxy, @$agent) foreach qw(c commit);
+		run_scenarios('c', 'c', $server, $proxy, @$agent);
 		run_pooler_scenarios('c', $server, $proxy, @$agent);
 	}
 

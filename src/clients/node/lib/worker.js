@@ -36,7 +36,7 @@ class Task extends Hold {
     super(worker._session, `task "${key}" of queue "${worker.queue}"`, worker._ttl, sent, { signal: worker._stopper.signal });
     Object.assign(this, {
       queue: worker.queue, key, token: Number(token), payload: JSON.parse(payload), priority: Number(priority), attempts: Number(attempts),
-      fromState: from, state: null, _finished: false, _server: worker._lines.server
+      fromState: from, state: null, _finished: false, _finishing: new Set(), _server: worker._lines.server
     });
   }
 
@@ -52,16 +52,44 @@ class Task extends Hold {
 
   // What the transaction has written is committed with the task's end, or not at all.
   async _last(client) {
+    this._finishing.add(client);
     const text = `SELECT 1 WHERE ${this._server.schema}dlock_task_finish($1, $2, $3, state => $4)`;
     if ((await client.query(text, [this.queue, this.key, this.token, this.state])).rowCount === 0) {
-      this._stop(new LeaseLost(`an earlier transaction has finished ${this._what}`)); // to be thrown by the check
+      this._finish();
+      throw new LeaseLost(`an earlier transaction has finished ${this._what}`);
     }
   }
 
-  async transaction(where, work) {
-    const result = await super.transaction(where, work);
+  async _transaction(client, work) {
+    try {
+      const result = await super._transaction(client, work);
+      this._finish();
+      return result;
+    } finally {
+      if (this._finishing.delete(client) && !this._finished) {
+        this._session._arm(this._renewAt = now());
+      }
+    }
+  }
+
+  // It cannot be lost any more.
+  _finish() {
     this._finished = true;
-    return result;
+    this._session._forget(this);
+  }
+
+  // A renewal would wait for a transaction that finishes it and commits, and then find no task.
+  async _renew() {
+    this._renewAt = Infinity;
+    if (this._finishing.size === 0) {
+      await super._renew();
+    }
+  }
+
+  _stop(error) {
+    if (!this._finished && !(error instanceof LeaseLost && this._finishing.size > 0)) {
+      super._stop(error);
+    }
   }
 
   // Tell the server how it has ended; again, if that does not answer: that does no harm.

@@ -14,6 +14,7 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.LongSupplier;
 
 /**
  * Threads, and the clock that deadlines are counted by, of all sessions.
@@ -40,11 +41,14 @@ final class Background {
         new ThreadPoolExecutor(0, Integer.MAX_VALUE, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), DAEMONS);
     private static final ThreadPoolExecutor LOGS =
         new ThreadPoolExecutor(0, 1, 10, TimeUnit.SECONDS, new LinkedBlockingQueue<>(1000), DAEMONS, new ThreadPoolExecutor.DiscardPolicy());
-    static final ScheduledThreadPoolExecutor TIMERS = new ScheduledThreadPoolExecutor(1, DAEMONS);
+
+    // Tests set others.
+    static LongSupplier clock = System::nanoTime;
+    static ScheduledThreadPoolExecutor timers = new ScheduledThreadPoolExecutor(1, DAEMONS);
 
     static {
-        TIMERS.setRemoveOnCancelPolicy(true);
-        TIMERS.prestartCoreThread();
+        timers.setRemoveOnCancelPolicy(true);
+        timers.prestartCoreThread();
     }
 
     private Background() {
@@ -52,7 +56,7 @@ final class Background {
 
     /** Nanoseconds, never negative, of a clock that does not step. It stands still while the machine is suspended. */
     static long now() {
-        return System.nanoTime() - START;
+        return clock.getAsLong() - START;
     }
 
     /** The moment after such a span, which may be FOREVER. */
@@ -96,7 +100,7 @@ final class Background {
 
     /** Run a task, which must not block, at a moment. */
     static ScheduledFuture<?> at(long moment, Runnable task) {
-        return TIMERS.schedule(guarded(task), moment - now(), TimeUnit.NANOSECONDS);
+        return timers.schedule(guarded(task), moment - now(), TimeUnit.NANOSECONDS);
     }
 
     /** Calls at the earliest of the moments that it was given, and is given others then. */

@@ -48,6 +48,7 @@ public abstract sealed class Hold permits Lease, Task {
     LeaseException error; // why it is not held any more
     private boolean over; // the work has ended
     boolean finished; // by a transaction, so that it cannot be lost
+    int finishing; // transactions that finish it and commit: a renewal would wait for them, and then find nothing
     volatile Thread worker;
     private Runnable onLost;
     private boolean interrupted; // the worker, for that reason
@@ -77,14 +78,10 @@ public abstract sealed class Hold permits Lease, Task {
         // Nothing, if nothing else is said.
     }
 
-    /** What a transaction ends with. */
-    void leave(Connection connection) throws SQLException {
-        // The same.
-    }
-
-    /** A transaction has been committed. */
-    void committed() {
-        // The same.
+    /** The end of a transaction. */
+    void commit(Connection connection) throws SQLException {
+        check();
+        connection.commit();
     }
 
     /** Have it renewed; when it is lost, this thread is interrupted, if there is one, and this called. The mutex is held. */
@@ -245,12 +242,12 @@ public abstract sealed class Hold permits Lease, Task {
 
     /** When something is to be done; the mutex is held. */
     long next() {
-        return missing > 0 ? stopAt() : Math.min(renewAt, stopAt());
+        return missing > 0 || finishing > 0 ? stopAt() : Math.min(renewAt, stopAt());
     }
 
     /** Ask for a renewal if it is due by then; the mutex is held. */
     void renewBy(long moment) {
-        if (missing > 0 || renewAt > moment) {
+        if (missing > 0 || finishing > 0 || renewAt > moment) {
             return;
         }
         missing = rows.size();
@@ -267,11 +264,11 @@ public abstract sealed class Hold permits Lease, Task {
                 failure = answer.error();
             } else if (answer.isTrue()) {
                 oldest = Math.min(oldest, answer.sent());
-            } else {
+            } else if (finishing == 0) {
                 stop(new LeaseLost(what + " is lost", null));
             }
             trouble = failure;
-            if (missing > 0 || error != null || over || finished) {
+            if (missing > 0 || error != null || over || finished || finishing > 0) {
                 return;
             }
             if (trouble == null) {
@@ -319,9 +316,7 @@ public abstract sealed class Hold permits Lease, Task {
             connections.put(connection, null);
         }
         try {
-            R result = transact(connection, work);
-            committed();
-            return result;
+            return transact(connection, work);
         } catch (Exception failure) {
             LeaseException reason = explain(failure);
             if (reason != null) {
@@ -360,9 +355,7 @@ public abstract sealed class Hold permits Lease, Task {
             enter(connection);
             check();
             R result = work.run(connection);
-            leave(connection);
-            check();
-            connection.commit();
+            commit(connection);
             connection.setAutoCommit(automatic);
             return result;
         } catch (Throwable failure) {

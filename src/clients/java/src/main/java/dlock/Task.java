@@ -77,21 +77,32 @@ public final class Task extends Hold {
 
     /** What the transaction has written is committed with the end of the task, or not at all. */
     @Override
-    void leave(Connection connection) throws SQLException {
+    void commit(Connection connection) throws SQLException {
+        finishing(1);
         try (PreparedStatement statement = connection.prepareStatement(FINISH_ONE.formatted(schema))) {
             statement.setString(1, queue);
             statement.setString(2, key());
             statement.setLong(3, token());
             statement.setObject(4, state, Types.OTHER);
             if (!statement.executeQuery().next()) {
-                committed();
+                finish();
                 throw new LeaseLost("an earlier transaction has finished " + what, null);
             }
+            super.commit(connection);
+            finish();
+        } finally {
+            finishing(-1);
         }
     }
 
-    @Override
-    void committed() {
+    private void finishing(int more) {
+        synchronized (mutex) {
+            finishing += more;
+            session.arm(next());
+        }
+    }
+
+    private void finish() {
         synchronized (mutex) {
             finished = true;
             session.forget(this);

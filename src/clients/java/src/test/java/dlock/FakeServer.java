@@ -56,6 +56,10 @@ final class FakeServer {
             reply.completeExceptionally(new SQLException("as told", sqlState));
         }
 
+        boolean isRenewal() {
+            return what.equals("renew_each") || what.equals("task_renew");
+        }
+
         void answerAll(String text) {
             answer(String.join(",", Collections.nCopies(array(1).length, text)));
         }
@@ -68,6 +72,7 @@ final class FakeServer {
     }
 
     final AtomicInteger connections = new AtomicInteger();
+    volatile boolean asksCommits; // COMMIT is a statement
     private final BlockingQueue<Asked> asked = new LinkedBlockingQueue<>();
     private final BlockingQueue<Asked> takes = new LinkedBlockingQueue<>();
     private volatile boolean ended;
@@ -103,6 +108,7 @@ final class FakeServer {
             case "getAutoCommit" -> true;
             case "createArrayOf" -> proxy(Array.class, (array, of, none) -> args[1]);
             case "prepareStatement" -> statement((String) args[0], aborted);
+            case "commit" -> asksCommits ? execute("dlock_commit()", Map.of(), aborted) : null;
             case "abort" -> aborted.complete(null) ? null : null;
             default -> null;
         });
@@ -172,7 +178,7 @@ final class FakeServer {
             if (next == null) {
                 throw new AssertionError("nothing is asked for");
             }
-            if (waitsForRenewal || !next.what.equals("renew_each")) {
+            if (waitsForRenewal || !next.isRenewal()) {
                 return next;
             }
             next.answerAll("true");
@@ -198,10 +204,12 @@ final class FakeServer {
         return next;
     }
 
+    /** Nothing is asked for, but for renewals. */
     void none() throws InterruptedException {
-        Asked next = asked.poll(20, TimeUnit.MILLISECONDS);
-        if (next != null) {
-            throw new AssertionError("asked for " + next);
+        for (Asked next; (next = asked.poll(20, TimeUnit.MILLISECONDS)) != null; next.answerAll("true")) {
+            if (!next.isRenewal()) {
+                throw new AssertionError("asked for " + next);
+            }
         }
     }
 
