@@ -6,6 +6,7 @@ import dlock.LeaseException;
 import dlock.LeaseRefused;
 import dlock.Request;
 import dlock.Session;
+import dlock.Shards;
 import dlock.Task;
 import dlock.Watch;
 import dlock.Work;
@@ -34,6 +35,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 import javax.sql.DataSource;
 import org.postgresql.ds.PGSimpleDataSource;
@@ -257,13 +259,12 @@ final class Scenarios {
     }
 
     /** Each name as a lease of its own, at once: what comes of each. */
-    private static Object each(Json command, List<Session> sessions) throws Exception {
+    private static Object each(Json command, Function<String, Request> ask) throws Exception {
         List<String> names = command.texts("names");
         String[] results = new String[names.size()];
         all(results.length, i -> {
             try {
-                String name = names.get(i);
-                set(Dlock.shardOf(name, sessions).lease(name), command.object("options")).run(lease -> null);
+                set(ask.apply(names.get(i)), command.object("options")).run(lease -> null);
                 results[i] = "ok";
             } catch (Exception failed) {
                 failed.printStackTrace();
@@ -277,8 +278,10 @@ final class Scenarios {
     private static Object shards(Json command) throws Exception {
         PGSimpleDataSource none = new PGSimpleDataSource();
         none.setPortNumbers(new int[] {1});
-        try (Session down = Dlock.connect(none)) {
-            return each(command, List.of(session, down));
+        List<DataSource> sources = new ArrayList<>(List.of(source, source));
+        sources.set(command.number("down"), none);
+        try (Shards shards = Dlock.openShards(sources)) {
+            return each(command, shards::lease);
         }
     }
 
@@ -440,7 +443,7 @@ final class Scenarios {
         return switch (command.text("do")) {
             case "lease" -> thing -> lease(command, thing);
             case "many" -> thing -> many(command, thing);
-            case "each" -> thing -> each(command, List.of(session));
+            case "each" -> thing -> each(command, session::lease);
             case "shards" -> thing -> shards(command);
             case "shard" -> thing -> shard(command);
             case "close" -> thing -> close();

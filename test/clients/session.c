@@ -913,30 +913,65 @@ do_fork(Thing *it)
 	say(it->id, "ended %s, %s", status == 0 ? "none" : "wrong", dlock_lease_held(lease) ? "held" : "lost");
 }
 
+static bool
+see_once(int64_t token, const char *owner, const char *payload, void *argument)
+{
+	(void) owner;
+	(void) payload;
+	*(int64_t *) argument = token;
+	return false;
+}
+
+static bool
+lead_once(dlock_lease *lease, void *argument)
+{
+	*(int64_t *) argument = dlock_lease_token(lease);
+	return false;
+}
+
+/* End a lease; the server that has granted it does all else with the lock, too. */
+static bool
+end_in_shard(dlock_shards *shards, const char *name, dlock_lease *lease, dlock_error *error)
+{
+	int64_t		seen = 0;
+	int64_t		led = 0;
+	int64_t		won = 0;
+
+	return dlock_shards_watch(shards, name, 1000, 0, see_once, &seen, error) == DLOCK_OK && seen == dlock_lease_token(lease) &&
+		dlock_lease_release(lease, error) == DLOCK_OK &&
+		dlock_shards_elect(shards, name, NULL, lead_once, &led, error) == DLOCK_OK && led > seen &&
+		dlock_shards_once(shards, name, 1, &won, error) == DLOCK_OK && won > led;
+}
+
 /* The locks of two servers, of which one is down. */
 static void
 do_shards(Thing *it)
 {
+	const char *servers[] = {conninfo, conninfo};
 	int			count;
 	char	  **names = list(it->line, "names", &count);
 	char		all[3000] = "";
-	dlock_error error;
-	dlock_session *down = dlock_open("host=/nonexistent", NULL, &error);
+	dlock_shards *shards;
 
+	servers[number(it->line, "down", 0)] = "host=/nonexistent";
+	shards = dlock_open_shards(servers, 2, NULL, NULL);
+	if (strcmp(dlock_client(dlock_shards_session(shards, 0)), dlock_client(dlock_shards_session(shards, 1))) != 0 ||
+		dlock_open_shards(servers, 0, NULL, NULL) != NULL)
+		strcat(all, "wrong ");
 	for (int i = 0; i < count; i++)
 	{
 		dlock_lease *lease;
+		dlock_error error;
 		char		result[WORDS];
 
-		if (dlock_acquire((dlock_shard_of(names[i], 2) == 0) ? session : down, names[i], NULL, &lease, &error) == DLOCK_OK)
-			(void) dlock_lease_release(lease, &error);
-		outcome(&error, result);
+		if (dlock_shards_acquire(shards, names[i], NULL, &lease, &error) == DLOCK_OK && !end_in_shard(shards, names[i], lease, &error))
+			strcat(all, "wrong ");
+		strcat(strcat(all, outcome(&error, result)), (i < count - 1) ? ", " : "");
 		dlock_lease_free(lease);
-		strcat(strcat(all, (i > 0) ? ", " : ""), result);
 	}
 	say(it->id, "ended %s", all);
 	free_list(names);
-	dlock_close(down);
+	dlock_close_shards(shards);
 }
 
 /* Which of so many servers has each of the locks. */

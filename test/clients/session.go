@@ -45,7 +45,7 @@ type command struct {
 	Leases                                          []string
 	Options                                         options
 	Every, Grace                                    any
-	Count, Workflows, Concurrency, Locks, MS        int
+	Count, Workflows, Concurrency, Locks, MS, Down  int
 	Hold                                            bool
 }
 
@@ -224,13 +224,17 @@ func all(count int, do func(i int) error) error {
 	return first
 }
 
-// Each name as a lease of its own, at once, with a session of these.
-func each(ctx context.Context, c *command, sessions ...*dlock.Session) string {
+// What has leases by name.
+type leaser interface {
+	Lease(context.Context, string, func(context.Context, *dlock.Lease) error, ...dlock.Option) error
+}
+
+// Each name as a lease of its own, at once.
+func each(ctx context.Context, c *command, of leaser) string {
 	names := c.Names.([]any)
 	results := make([]string, len(names))
 	_ = all(len(names), func(i int) error {
-		name := names[i].(string)
-		err := dlock.ShardOf(name, sessions).Lease(ctx, name, func(context.Context, *dlock.Lease) error { return nil }, c.Options.list()...)
+		err := of.Lease(ctx, names[i].(string), func(context.Context, *dlock.Lease) error { return nil }, c.Options.list()...)
 		if results[i] = "ok"; err != nil {
 			fmt.Fprintln(os.Stderr, c.ID, err)
 			results[i] = outcome(err)
@@ -307,12 +311,14 @@ var commands = map[string]func(context.Context, *command) (any, error){
 
 	// The same, of two servers of which one is down.
 	"shards": func(ctx context.Context, c *command) (any, error) {
-		down, err := dlock.Open("pgx", "host=/nonexistent")
+		servers := []string{"sslmode=disable", "sslmode=disable"}
+		servers[c.Down] = "host=/nonexistent"
+		shards, err := dlock.OpenShards("pgx", servers)
 		if err != nil {
 			return nil, err
 		}
-		defer down.Close()
-		return each(ctx, c, d.session, down), nil
+		defer shards.Close()
+		return each(ctx, c, shards), nil
 	},
 
 	// Which of so many servers has each of the locks.

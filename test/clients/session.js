@@ -89,8 +89,10 @@ const commands = {
   },
 
   // The same, of two servers of which one is down.
-  async shards({ names }) {
-    return (await Promise.all(names.map((name) => dlock.lease([pool, 'host=/nonexistent'], name, {}, () => 'ok').catch(outcome)))).join(', ');
+  async shards({ names, down }) {
+    const pools = [pool, pool];
+    pools[down] = 'host=/nonexistent';
+    return (await Promise.all(names.map((name) => dlock.lease(pools, name, {}, () => 'ok').catch(outcome)))).join(', ');
   },
 
   // Which of so many servers has each of the locks.

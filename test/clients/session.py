@@ -108,6 +108,13 @@ def shard(command):
     return ', '.join(str(dlock.shard_of(name, range(command['count']))) for name in command['names'])
 
 
+def servers(pool, command):
+    """Two, of which one is down."""
+    where = [pool, pool]
+    where[command['down']] = 'host=/nonexistent'
+    return where
+
+
 ANY_MODE = {'block': block, 'build': build, 'shard': shard}
 
 
@@ -207,7 +214,7 @@ class Sync:
 
     def shards(self, command):
         """The same, of two servers of which one is down."""
-        return self.each(command, functools.partial(dlock.lease, [self.pool, 'host=/nonexistent']))
+        return self.each(command, functools.partial(dlock.lease, servers(self.pool, command)))
 
     def load(self, command):
         numbers, next_number = threading.Lock(), iter(range(command['workflows']))
@@ -379,7 +386,7 @@ class Async:
         return ', '.join(await asyncio.gather(*[one(name) for name in command['names']]))
 
     async def shards(self, command):
-        return await self.each(command, functools.partial(dlock.lease, [self.pool, 'host=/nonexistent']))
+        return await self.each(command, functools.partial(dlock.lease, servers(self.pool, command)))
 
     async def load(self, command):
         numbers = iter(range(command['workflows']))

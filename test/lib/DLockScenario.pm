@@ -20,6 +20,10 @@
 #                               between program and server)
 #   ["program", NAME]           the commands that follow are of another program, started if it is new
 #
+# Those whose "where" is "c" are about what only the library for C has, such as a lease that is freed; or are told
+# again by what the other languages try against servers that are programs (dlock_test.go, SessionTest.java, bare.js) or
+# in trouble.py, where there is none for C.
+#
 # Scenarios of one "where" and "env" have one program, one after the other; ids are their own.
 # DLOCK_SCENARIO=PATTERN runs only those whose names match.
 

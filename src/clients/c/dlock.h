@@ -44,6 +44,7 @@ extern "C"
 #endif
 
 typedef struct dlock_session dlock_session;
+typedef struct dlock_shards dlock_shards;
 typedef struct dlock_lease dlock_lease;
 
 typedef enum dlock_status
@@ -204,12 +205,6 @@ DLOCK_API extern dlock_status dlock_result_status(const PGresult *result);
 
 /* ---- around leases ---- */
 
-/*
- * Which of so many servers, at least one, has the locks of this name: its CRC-32, modulo "count".  Number them
- * alike everywhere.
- */
-DLOCK_API extern unsigned int dlock_shard_of(const char *name, unsigned int count);
-
 /* *token is that of the first call in this time slot, or 0. */
 DLOCK_API extern dlock_status dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *token,
 										 dlock_error *error);
@@ -266,6 +261,35 @@ typedef struct dlock_work_options
 DLOCK_API extern dlock_status dlock_work(dlock_session *session, const char *queue, const dlock_work_options *options,
 										 const char *(*handler) (dlock_task *task, void *argument), void *argument,
 										 dlock_error *error);
+
+/* ---- several servers, each of which has the locks of some names ---- */
+
+/*
+ * Which of so many servers, at least one, has the locks of this name: its CRC-32, modulo "count".  Number them
+ * alike everywhere.
+ */
+DLOCK_API extern unsigned int dlock_shard_of(const char *name, unsigned int count);
+
+/* A session with each server, all of one client: name each server once.  A server that is down refuses its names, and no others. */
+DLOCK_API extern dlock_shards *dlock_open_shards(const char *const *conninfos, unsigned int count,
+												 const dlock_session_options *options, dlock_error *error);
+DLOCK_API extern void dlock_close_shards(dlock_shards *shards);
+
+/* The session with a server, by its number, for what is not here: its events, or a path. */
+DLOCK_API extern dlock_session *dlock_shards_session(const dlock_shards *shards, unsigned int number);
+
+/* As dlock_acquire() and so on, of the server that has the lock. */
+DLOCK_API extern dlock_status dlock_shards_acquire(dlock_shards *shards, const char *name, const dlock_options *options,
+												   dlock_lease **lease, dlock_error *error);
+DLOCK_API extern dlock_status dlock_shards_once(dlock_shards *shards, const char *name, int64_t every_ms, int64_t *token,
+												dlock_error *error);
+DLOCK_API extern dlock_status dlock_shards_elect(dlock_shards *shards, const char *name, const dlock_options *options,
+												 bool (*lead) (dlock_lease *lease, void *argument), void *argument,
+												 dlock_error *error);
+DLOCK_API extern dlock_status dlock_shards_watch(dlock_shards *shards, const char *name, int64_t every_ms, int give_up_fd,
+												 bool (*see) (int64_t token, const char *owner, const char *payload,
+															  void *argument),
+												 void *argument, dlock_error *error);
 
 #ifdef __cplusplus
 }

@@ -25,20 +25,6 @@ token_of(const Answer *a)
 	return (value != NULL) ? strtoll(value, NULL, 10) : 0;
 }
 
-unsigned int
-dlock_shard_of(const char *name, unsigned int count)
-{
-	uint32_t	crc = ~(uint32_t) 0;
-
-	for (; *name != '\0'; name++)
-	{
-		crc ^= (unsigned char) *name;
-		for (int bit = 0; bit < 8; bit++)
-			crc = (crc >> 1) ^ ((crc & 1) ? 0xedb88320 : 0);
-	}
-	return ~crc % count;
-}
-
 dlock_status
 dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *token, dlock_error *error)
 {

@@ -12,6 +12,7 @@
  *	  hold.c	 what is held for a time: renewal, loss, release, transactions
  *	  follow.c	 time slots, elections, holders of locks
  *	  worker.c	 tasks of a queue
+ *	  shards.c	 sessions with several servers
  *
  *	  The session's mutex protects all of its fields, those of its leases, and its
  *	  connections.  It is never held while something waits or is woken, and not while the

@@ -107,11 +107,8 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	if s := sessions[key]; s != nil && s.gaveUp(context.Background()) == nil {
 		return s
 	}
-	var random [6]byte
-	_, _ = rand.Read(random[:])
-	host, _ := os.Hostname()
 	s := &Session{
-		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
+		client: newClient(), logger: standardLogger{}, source: source,
 		lines: newLines(source, 2), over: make(chan struct{}),
 		holds: map[*hold]bool{}, stakes: map[string]*stake{}, doubts: map[string]time.Time{}, relyFor: relyFor,
 	}
@@ -121,6 +118,13 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	}
 	sessions[key] = s
 	return s
+}
+
+func newClient() string {
+	var random [6]byte
+	_, _ = rand.Read(random[:])
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:]))
 }
 
 // ShardOf returns that of several servers which has the locks of this name, by CRC-32.  Name them in one order everywhere.

@@ -1083,6 +1083,91 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+// What is asked of several servers is asked of the one that has the lock.
+func TestShards(t *testing.T) {
+	t.Parallel()
+	first, one, _ := start(t)
+	second, other, _ := start(t)
+	shards := dlock.Shards{one, other}
+	ctx, enough := context.Background(), errors.New("enough")
+	answers := map[string]string{"acquire_each": "{7}", "release_each": "{t}", "watch": "{NULL} [null]", "once": "8"}
+	release := func(lease *dlock.Lease, err error) error {
+		if err == nil {
+			err = lease.Release()
+		}
+		return err
+	}
+	for name, s := range map[string]*server{"123456789": first, "a": second, "b": second, "über": first} {
+		for what, call := range map[string]func(name string) error{
+			"lease": func(name string) error {
+				return shards.Lease(ctx, name, func(context.Context, *dlock.Lease) error { return nil })
+			},
+			"acquire": func(name string) error { return release(shards.Acquire(ctx, name)) },
+			"permit":  func(name string) error { return release(shards.AcquirePermit(ctx, name, 2)) },
+			"elect": func(name string) error {
+				return shards.Elect(ctx, name, func(context.Context, *dlock.Lease) error { return enough })
+			},
+			"watch": func(name string) error {
+				return shards.Watch(ctx, name, time.Hour, func(*dlock.Holder) error { return enough })
+			},
+			"once": func(name string) error { _, err := shards.Once(ctx, name, time.Hour); return err },
+		} {
+			done := make(chan error)
+			go func(call func(string) error, name string) { done <- call(name) }(call, name)
+			for asked, ended := 0, false; !ended; {
+				select {
+				case statement := <-s.asked:
+					asked++
+					if !strings.Contains(fmt.Sprint(statement.args[0]), name) {
+						t.Error(what, name, statement)
+					}
+					statement.answer <- answers[statement.what]
+				case err := <-done:
+					ended = true
+					if asked == 0 || (err != nil && err != enough) {
+						t.Error(what, name, asked, err)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal(what, name, "is asked of nobody, or of another server")
+				}
+			}
+		}
+	}
+	expect(t, shards.Close(), nil)
+	for _, name := range []string{"123456789", "a"} {
+		_, err := shards.Acquire(ctx, name)
+		expect(t, err, dlock.ErrClosed)
+	}
+}
+
+// Several servers have one client, unless the program names it; and without one of them there is none.
+func TestOpenShards(t *testing.T) {
+	t.Parallel()
+	for _, options := range [][]dlock.SessionOption{nil, {dlock.Client("own")}} {
+		shards, err := dlock.OpenShards("none", []string{"one", "other"}, options...)
+		expect(t, err, nil)
+		if len(shards) != 2 || shards[0].Client() != shards[1].Client() || (shards[0].Client() == "own") != (options != nil) {
+			t.Error(shards)
+		}
+		expect(t, shards.Close(), nil)
+	}
+	if _, err := dlock.OpenShards("none", []string{"one", "wrong"}); err == nil {
+		t.Error("a server that there is not")
+	}
+}
+
+type noDriver struct{}
+
+func init() { sql.Register("none", noDriver{}) }
+
+func (noDriver) Open(string) (driver.Conn, error) { return nil, errors.New("there is none") }
+func (noDriver) OpenConnector(name string) (driver.Connector, error) {
+	if name == "wrong" {
+		return nil, errors.New(name)
+	}
+	return none{}, nil
+}
+
 // The session of a pool that has no room for it.
 func TestSmallPool(t *testing.T) {
 	t.Parallel()

@@ -41,5 +41,6 @@ def lease(where: Any, name: str, ttl: Span = 60, *, wait: Optional[Span] = 0, mo
           reentry: str = 'deny', lock_delay: Span = 0, min_hold: Span = 0, payload: Any = None, task: Optional[str] = None,
           on_lost: Optional[Callable[[Lease], Any]] = None) -> Block:
     """A lease on a lock, in the session of the pool, or of one in a list of several (shard_of); see Session.lease()."""
-    return connect(shard_of(name, where) if isinstance(where, (list, tuple)) else where).lease(name, ttl, wait=wait, mode=mode, permits=permits, reentry=reentry, lock_delay=lock_delay, min_hold=min_hold,
-                                payload=payload, task=task, on_lost=on_lost)
+    session = connect(shard_of(name, where) if isinstance(where, (list, tuple)) else where)
+    return session.lease(name, ttl, wait=wait, mode=mode, permits=permits, reentry=reentry, lock_delay=lock_delay, min_hold=min_hold,
+                         payload=payload, task=task, on_lost=on_lost)

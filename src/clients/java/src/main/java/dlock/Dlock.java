@@ -43,6 +43,11 @@ public final class Dlock {
         return new Session(source, client);
     }
 
+    /** A session with each of several servers, all of one client. Name each server once, in one order everywhere. */
+    public static Shards openShards(List<? extends DataSource> sources) {
+        return new Shards(sources, makeClient());
+    }
+
     /**
      * That of several servers which has the locks of this name, by CRC-32: such as one of several sources. Name them
      * in one order everywhere.

@@ -8,9 +8,11 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -868,6 +870,37 @@ final class SessionTest {
         server.next("acquire_each", "boss").answer("NULL");
         closed.get();
         logger.removeHandler(handler);
+    }
+
+    // ---- several servers ----
+
+    /** What is asked of several servers is asked of the one that has the lock; they have one client. */
+    void testShards() throws Exception {
+        FakeServer other = new FakeServer();
+        Shards shards = Dlock.openShards(List.of(server.source(), other.source()));
+        expect(shards.of("123456789").client().equals(shards.of("a").client()), "two clients");
+        for (Map.Entry<String, FakeServer> each : Map.of("123456789", server, "a", other, "b", other, "über", server).entrySet()) {
+            String name = each.getKey();
+            FakeServer having = each.getValue();
+            for (Request request : List.of(shards.lease(name), shards.semaphore(name, 2))) {
+                CompletableFuture<Lease> lease = request.acquireAsync();
+                having.next("acquire_each", name).fail("42501");
+                fails(SQLException.class, lease);
+            }
+            FutureTask<OptionalLong> once = new FutureTask<>(() -> shards.once(name, HOUR));
+            new Thread(once).start();
+            having.next("once", name).answer("7");
+            expect(once.get().getAsLong() == 7, once.get());
+            Watch watch = shards.watch(name, HOUR, holder -> { });
+            having.next("watch", name).fail("42501");
+            watch.close();
+            Election election = shards.elect(shards.lease(name), lease -> { });
+            having.next("acquire_each", name).fail("42501");
+            election.close();
+        }
+        shards.close();
+        expect(shards.of("123456789").closed && shards.of("a").closed, "not closed");
+        other.end();
     }
 
     // ---- the end ----
