@@ -105,9 +105,11 @@ CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql I
 CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN coalesce(nullif(pg_catalog.current_setting('dlock.session', true), ''), pg_catalog.set_config('dlock.session',
         pg_catalog.to_hex((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8) || '.' || pg_catalog.to_hex(pg_catalog.pg_backend_pid()), false));
--- For functions that run as the owner of the tables: the role that has logged in, or that SET ROLE has set.
+-- For functions that run as the owner of the tables: the role that has logged in, or that SET ROLE has set.  If that was renamed since,
+-- another one may have its name: then this fails, unless the session may set that one, too.
 CREATE FUNCTION _dlock.caller() RETURNS pg_catalog.regrole LANGUAGE sql STABLE PARALLEL RESTRICTED
-    RETURN pg_catalog.quote_ident(CASE pg_catalog.current_setting('role') WHEN 'none' THEN session_user ELSE pg_catalog.current_setting('role') END)::pg_catalog.regrole;
+    RETURN pg_catalog.quote_ident(CASE WHEN pg_catalog.current_setting('role') = 'none' THEN session_user
+        WHEN pg_catalog.pg_has_role(session_user, pg_catalog.current_setting('role'), 'MEMBER') THEN pg_catalog.current_setting('role') ELSE '' END)::pg_catalog.regrole;
 
 -- A sequence is set back if two sessions set it: the error that ends the block frees its lock before the transaction ends.
 CREATE FUNCTION _dlock.move_tokens(above pg_catalog.int8) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$

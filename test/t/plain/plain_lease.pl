@@ -223,6 +223,20 @@ EOS
 }
 is(sql("SELECT dlock_force_release('roles', 'test'), dlock_force_release('roles', 'test')"), '1|0', 'released by force');
 
+# A role that a session has set and that is renamed is nobody, also if another one gets its name.
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	sql('CREATE ROLE worker; GRANT worker TO other');
+	my ($session) = open_sessions($node, $db, 1, name => 'renamed', user => 'other');
+	$session->query_safe("SET ROLE worker; SELECT dlock_acquire('renamed', 'x', '1 h')");
+	sql('ALTER ROLE worker RENAME TO workers');
+	like($session->query("SELECT dlock_renew('renamed', 'x')"), qr/42704/, 'a role that is renamed');
+	sql(q{CREATE ROLE worker; SET ROLE worker; SELECT app.dlock_acquire('of its name', 'x', '1 h')});
+	like($session->query("SELECT dlock_release('of its name', 'x')"), qr/42704/, 'is not another one of its name');
+	is($session->query_safe("SET ROLE workers; SELECT dlock_renew('renamed', 'x'), dlock_release('renamed', 'x')"), 't|t', 'and has its leases by its new name');
+	$session->quit;
+}
+
 # A member of a role renews and releases its leases, and acquires as the role that it has set.
 {
 	local $ENV{PGUSER} = (getpwuid $>)[0];
