@@ -97,8 +97,11 @@ BEGIN
     RAISE invalid_parameter_value USING MESSAGE = 'ttl is longer than "dlock.max_ttl"',
         DETAIL = format('The limit is %s seconds.', extract(epoch FROM _dlock.max_ttl())::int8), HINT = 'Pass a shorter ttl, and renew the lease while it is needed.';
 END $$;
+-- A day has 24 hours, whatever the time zone of the session says.
+CREATE FUNCTION _dlock.exact(span pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN pg_catalog.make_interval(secs => pg_catalog.date_part('epoch', span));
 CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN ttl IS NULL THEN _dlock.default_ttl() WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END;
+    RETURN _dlock.exact(CASE WHEN ttl IS NULL THEN _dlock.default_ttl() WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END);
 CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN true;
 -- The default owner, which ends with the session.
@@ -369,7 +372,9 @@ BEGIN
     r.owner := coalesce(r.owner, _dlock.session());
     PERFORM _dlock.check_arrays(names, CASE WHEN is_all THEN (SELECT greatest(1, count(DISTINCT x)) FROM unnest(names) x)::int4 ELSE cardinality(owners) END);
     PERFORM _dlock.check_text(x.name, 'lock name', 255), _dlock.check_text(coalesce(x.owner, r.owner), 'lease owner', 255) FROM unnest(names, owners) x (name, owner);
-    PERFORM _dlock.check_span(keep, 'keep', _dlock.max_ttl()), _dlock.check_span(r.lock_delay, 'lock_delay', _dlock.max_ttl()), _dlock.check_span(r.min_hold, 'min_hold', _dlock.max_ttl());
+    keep := _dlock.exact(_dlock.check_span(keep, 'keep', _dlock.max_ttl()));
+    r.lock_delay := _dlock.exact(_dlock.check_span(r.lock_delay, 'lock_delay', _dlock.max_ttl()));
+    r.min_hold := _dlock.exact(_dlock.check_span(r.min_hold, 'min_hold', _dlock.max_ttl()));
     PERFORM _dlock.refuse(format('%s "%s"', x.what, x.value)) FROM (VALUES ('mode', r.mode), ('bind', bind)) x (what, value)
       WHERE x.value IN ('NL', 'CR', 'CW', 'PR', 'PW', 'EX', 'session', 'transaction');
     IF r.mode IS NULL OR r.reentry IS NULL OR bind IS NULL THEN
@@ -462,7 +467,8 @@ DECLARE
     nap float8 := 0.002;
 BEGIN
     PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
-    PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
+    PERFORM _dlock.check_text(client, 'client', 255);
+    keep := _dlock.exact(_dlock.check_span(keep, 'keep', _dlock.max_ttl()));
     LOOP
         PERFORM FROM _dlock.place p JOIN _dlock.lock k ON k.name = p.name
           WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() AND _dlock.is_open(k, p, _dlock.clock()) LIMIT 1 FOR UPDATE OF k SKIP LOCKED;

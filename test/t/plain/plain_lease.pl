@@ -33,6 +33,9 @@ isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fail
 
 is(sql("SET dlock.max_ttl = 20000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:20\nt", 'no ttl is longer than the longest');
 is(sql("SET standard_conforming_strings = off; SET dlock.default_ttl = 50000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:50\nt", 'a ttl without a unit is in milliseconds');
+is(sql("SELECT dlock_acquire('default', 'x', '1 day', lock_delay => '1 day', min_hold => '1 day'); SELECT ttl FROM dlock_leases; SELECT lock_delay, min_hold FROM unnest((SELECT leases FROM _dlock_lock)); SELECT dlock_force_release('default', 'test')") =~ s/^\d+\n//r,
+	"24:00:00\n24:00:00|24:00:00\n1", 'a day has 24 hours, also when clocks change');
+advance('25 h');
 my $token = sql("SELECT dlock_acquire('a', 'x', '1 h')");
 cmp_ok($token, '>', 0, 'granted');
 is(sql("SELECT dlock_acquire('a', 'y', '1 h')"), '', 'refused');
