@@ -599,6 +599,7 @@ DECLARE
     names text[];
     tokens int8[];
 BEGIN
+    PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
     SELECT coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}') INTO names, tokens
       FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> me) FROM _dlock.held_lock h

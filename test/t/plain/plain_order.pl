@@ -345,7 +345,8 @@ is(sql("SELECT dlock_acquire('stuck', 'b', '1 h') > 0"), 't', 'and gets the lock
 
 # Calls in a transaction that began long ago, as those of five seconds before.
 like($late->ask("SELECT $_")->result->{err}, qr/^WARNING:  25001: call in a transaction that began (?:[5-9]|[1-9]\d+) s before$/m, "warned about: $_")
-  foreach "dlock_acquire('x5', 'a', '1 h')", "dlock_acquire('x6', 'a', wait => '1 s')", "dlock_renew('x5', 'a')", "dlock_release_each('{x5,x6}', '{1,2}')";
+  foreach "dlock_acquire('x5', 'a', '1 h')", "dlock_acquire('x6', 'a', wait => '1 s')", "dlock_renew('x5', 'a')", "dlock_release_each('{x5,x6}', '{1,2}')",
+  "dlock_renew_all('a')", "dlock_release_all('a')", "count(*) FROM dlock_take('a', '0', '1 s')";
 $late->quit;
 
 # Nor does one that has moved tokens on hold up others that do.
