@@ -795,6 +795,8 @@ DECLARE
     by_column text;
     live bool := false;
     word text;
+    problem text;
+    is_name bool;
     value text;
     resource text;
     resources text[];
@@ -805,21 +807,25 @@ BEGIN
              WHEN word LIKE 'resource=%' THEN prefix := substr(word, 10);
              WHEN word IN ('mode=live', 'mode=fence') THEN live := word = 'mode=live';
              WHEN word LIKE 'token_column=%' OR word LIKE 'tokens=%' THEN PERFORM _dlock.refuse(format('a guard with "%s"', word));
-             WHEN word LIKE '%=%' THEN
-                 RAISE invalid_object_definition USING MESSAGE = format('trigger "%s" cannot guard table "%s"', TG_NAME, TG_TABLE_NAME), DETAIL = format('It has the unknown option "%s".', word);
+             WHEN word LIKE '%=%' THEN problem := format('It has the unknown option "%s".', word);
              ELSE prefix := word;
         END CASE;
     END LOOP;
-    IF TG_WHEN <> 'BEFORE' OR (prefix = '' AND by_column IS NULL) OR (TG_LEVEL = 'STATEMENT' AND by_column IS NOT NULL) THEN
-        RAISE trigger_protocol_violated USING MESSAGE = format('trigger "%s" on table "%s" is no valid guard', TG_NAME, TG_TABLE_NAME),
-            DETAIL = 'It is not BEFORE, names no resource, or names a column but is not FOR EACH ROW.';
-    END IF;
-    IF by_column IS NULL THEN
-        resources := ARRAY[prefix];
-    ELSIF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') THEN
+    -- By a type whose text depends on settings a session could choose the name of the resource.
+    is_name := (SELECT a.attgenerated = '' AND coalesce(nullif(t.typbasetype, 0), t.oid) = ANY ('{text,varchar,bpchar,name,int2,int4,int8,oid,uuid}'::regtype[])
+                  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped);
+    IF is_name IS NULL AND by_column IS NOT NULL THEN
         RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', by_column, TG_TABLE_NAME);
+    ELSIF NOT is_name THEN
+        problem := format('Column "%s" is generated, or its text depends on settings.', by_column);
+    ELSIF TG_WHEN <> 'BEFORE' OR (prefix = '' AND by_column IS NULL) OR (TG_LEVEL = 'STATEMENT' AND by_column IS NOT NULL) THEN
+        problem := 'It is not BEFORE, names no resource, or names a column but is not FOR EACH ROW.';
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE invalid_object_definition USING MESSAGE = format('trigger "%s" cannot guard table "%s"', TG_NAME, TG_TABLE_NAME), DETAIL = problem;
+    ELSIF by_column IS NULL THEN
+        resources := ARRAY[prefix];
     ELSE
-        -- By the output function of its type: a cast could be of anybody, and would run as the owner of this function.
         word := format('SELECT CASE WHEN ($1).%1$I IS DISTINCT FROM NULL THEN format(''%%s'', ($1).%1$I) END', by_column);
         IF TG_OP <> 'INSERT' THEN
             EXECUTE word INTO value USING old;
