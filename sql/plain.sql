@@ -696,15 +696,15 @@ BEGIN
         PERFORM pg_sleep(0.1);
     END LOOP;
 END $$;
--- Kept places, and calls that wait.  Of these the owner is not known.
+-- Kept places, and calls that wait.  Of these the owner is not known, and of the first one only its role sees when it began.
 CREATE VIEW @extschema@.dlock_waiters AS
-    SELECT w.name, w.owner, w.mode, w.permits, w.request, pg_catalog.row_number() OVER (PARTITION BY w.name ORDER BY w.request DESC, w.since)::pg_catalog.int4 AS "position",
+    SELECT w.name, w.owner, w.mode, w.permits, w.request, pg_catalog.row_number() OVER (PARTITION BY w.name ORDER BY w.request DESC, w.since NULLS FIRST)::pg_catalog.int4 AS "position",
            w.since, _dlock.clock() OPERATOR(pg_catalog.-) w.since AS waited, w.pid, w.role,
            ARRAY(SELECT h.owner FROM _dlock.held_lock h WHERE h.name OPERATOR(pg_catalog.=) w.name) AS blocked_by, w.kept_until
       FROM (SELECT p.name, p.owner, p.mode, p.permits, 'place' AS request, p.since, NULL::pg_catalog.int4 AS pid, p.role, p.until AS kept_until
               FROM _dlock.place p WHERE p.until OPERATOR(pg_catalog.>) _dlock.clock()
             UNION ALL
-            SELECT l.name, NULL, NULL, NULL, 'call', a.query_start, k.pid, a.usesysid::pg_catalog.regrole, NULL
+            SELECT l.name, NULL, NULL, NULL, 'call', coalesce(a.query_start, k.waitstart), k.pid, a.usesysid::pg_catalog.regrole, NULL
               FROM pg_catalog.pg_locks k
               JOIN _dlock.lock l ON (k.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) k.objid::pg_catalog.int8 OPERATOR(pg_catalog.=) _dlock.key(l.name)
               LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) k.pid
