@@ -80,15 +80,11 @@ REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lock, _dlock.place, _d
 
 CREATE FUNCTION _dlock.clock() RETURNS pg_catalog.timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
     RETURN pg_catalog.clock_timestamp();
--- The text of a setting; as for the extension, milliseconds without a unit.
-CREATE FUNCTION _dlock.span(setting pg_catalog.text) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN CASE WHEN setting ~ '^[0-9]+$' THEN setting::int8 * interval '1 ms' ELSE greatest(setting::interval, '1 ms') END;
-END $$;
+-- A setting, or what it is without one; as for the extension, in milliseconds if it has no unit.
+CREATE FUNCTION _dlock.span(setting pg_catalog.text, usual pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN coalesce(setting, '') = '' THEN usual WHEN setting ~ '^[0-9]+$' THEN setting::pg_catalog.int8 * interval '1 ms' ELSE greatest(setting::pg_catalog.interval, '1 ms') END;
 CREATE FUNCTION _dlock.max_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN coalesce(pg_catalog.current_setting('dlock.max_ttl', true), '') = '' THEN interval '1 day' ELSE _dlock.span(pg_catalog.current_setting('dlock.max_ttl')) END;
-CREATE FUNCTION _dlock.default_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN least(CASE WHEN coalesce(pg_catalog.current_setting('dlock.default_ttl', true), '') = '' THEN interval '30 s' ELSE _dlock.span(pg_catalog.current_setting('dlock.default_ttl')) END, _dlock.max_ttl());
+    RETURN _dlock.span(pg_catalog.current_setting('dlock.max_ttl', true), '1 day');
 CREATE FUNCTION _dlock.bad_ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF ttl <= '0' THEN
@@ -101,7 +97,7 @@ END $$;
 CREATE FUNCTION _dlock.exact(span pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN pg_catalog.make_interval(secs => pg_catalog.date_part('epoch', span));
 CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN _dlock.exact(CASE WHEN ttl IS NULL THEN _dlock.default_ttl() WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END);
+    RETURN _dlock.exact(CASE WHEN ttl IS NULL THEN least(_dlock.span(pg_catalog.current_setting('dlock.default_ttl', true), '30 s'), _dlock.max_ttl()) WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END);
 CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN true;
 -- The default owner, which ends with the session.
