@@ -80,15 +80,11 @@ REVOKE ALL ON _dlock.token_seq, _dlock.token_lock, _dlock.lock, _dlock.place, _d
 
 CREATE FUNCTION _dlock.clock() RETURNS pg_catalog.timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
     RETURN pg_catalog.clock_timestamp();
--- The text of a setting; as for the extension, milliseconds without a unit.
-CREATE FUNCTION _dlock.span(setting pg_catalog.text) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    RETURN CASE WHEN setting ~ '^[0-9]+$' THEN setting::int8 * interval '1 ms' ELSE greatest(setting::interval, '1 ms') END;
-END $$;
+-- A setting, or what it is without one; as for the extension, in milliseconds if it has no unit.
+CREATE FUNCTION _dlock.span(setting pg_catalog.text, usual pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE WHEN coalesce(setting, '') = '' THEN usual WHEN setting ~ '^[0-9]+$' THEN setting::pg_catalog.int8 * interval '1 ms' ELSE greatest(setting::pg_catalog.interval, '1 ms') END;
 CREATE FUNCTION _dlock.max_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN coalesce(pg_catalog.current_setting('dlock.max_ttl', true), '') = '' THEN interval '1 day' ELSE _dlock.span(pg_catalog.current_setting('dlock.max_ttl')) END;
-CREATE FUNCTION _dlock.default_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN least(CASE WHEN coalesce(pg_catalog.current_setting('dlock.default_ttl', true), '') = '' THEN interval '30 s' ELSE _dlock.span(pg_catalog.current_setting('dlock.default_ttl')) END, _dlock.max_ttl());
+    RETURN _dlock.span(pg_catalog.current_setting('dlock.max_ttl', true), '1 day');
 CREATE FUNCTION _dlock.bad_ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF ttl <= '0' THEN
@@ -97,17 +93,22 @@ BEGIN
     RAISE invalid_parameter_value USING MESSAGE = 'ttl is longer than "dlock.max_ttl"',
         DETAIL = format('The limit is %s seconds.', extract(epoch FROM _dlock.max_ttl())::int8), HINT = 'Pass a shorter ttl, and renew the lease while it is needed.';
 END $$;
+-- A day has 24 hours, whatever the time zone of the session says.
+CREATE FUNCTION _dlock.exact(span pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN pg_catalog.make_interval(secs => pg_catalog.date_part('epoch', span));
 CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN CASE WHEN ttl IS NULL THEN _dlock.default_ttl() WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END;
+    RETURN _dlock.exact(CASE WHEN ttl IS NULL THEN least(_dlock.span(pg_catalog.current_setting('dlock.default_ttl', true), '30 s'), _dlock.max_ttl()) WHEN ttl > '0' AND ttl <= _dlock.max_ttl() THEN ttl ELSE _dlock.bad_ttl(ttl) END);
 CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN true;
 -- The default owner, which ends with the session.
 CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN coalesce(nullif(pg_catalog.current_setting('dlock.session', true), ''), pg_catalog.set_config('dlock.session',
         pg_catalog.to_hex((pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8) || '.' || pg_catalog.to_hex(pg_catalog.pg_backend_pid()), false));
--- For functions that run as the owner of the tables: the role that has logged in, or that SET ROLE has set.
+-- For functions that run as the owner of the tables: the role that has logged in, or that SET ROLE has set.  If that was renamed since,
+-- another one may have its name: then this fails, unless the session may set that one, too.
 CREATE FUNCTION _dlock.caller() RETURNS pg_catalog.regrole LANGUAGE sql STABLE PARALLEL RESTRICTED
-    RETURN pg_catalog.quote_ident(CASE pg_catalog.current_setting('role') WHEN 'none' THEN session_user ELSE pg_catalog.current_setting('role') END)::pg_catalog.regrole;
+    RETURN pg_catalog.quote_ident(CASE WHEN pg_catalog.current_setting('role') = 'none' THEN session_user
+        WHEN pg_catalog.pg_has_role(session_user, pg_catalog.current_setting('role'), 'MEMBER') THEN pg_catalog.current_setting('role') ELSE '' END)::pg_catalog.regrole;
 
 -- A sequence is set back if two sessions set it: the error that ends the block frees its lock before the transaction ends.
 CREATE FUNCTION _dlock.move_tokens(above pg_catalog.int8) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -367,7 +368,9 @@ BEGIN
     r.owner := coalesce(r.owner, _dlock.session());
     PERFORM _dlock.check_arrays(names, CASE WHEN is_all THEN (SELECT greatest(1, count(DISTINCT x)) FROM unnest(names) x)::int4 ELSE cardinality(owners) END);
     PERFORM _dlock.check_text(x.name, 'lock name', 255), _dlock.check_text(coalesce(x.owner, r.owner), 'lease owner', 255) FROM unnest(names, owners) x (name, owner);
-    PERFORM _dlock.check_span(keep, 'keep', _dlock.max_ttl()), _dlock.check_span(r.lock_delay, 'lock_delay', _dlock.max_ttl()), _dlock.check_span(r.min_hold, 'min_hold', _dlock.max_ttl());
+    keep := _dlock.exact(_dlock.check_span(keep, 'keep', _dlock.max_ttl()));
+    r.lock_delay := _dlock.exact(_dlock.check_span(r.lock_delay, 'lock_delay', _dlock.max_ttl()));
+    r.min_hold := _dlock.exact(_dlock.check_span(r.min_hold, 'min_hold', _dlock.max_ttl()));
     PERFORM _dlock.refuse(format('%s "%s"', x.what, x.value)) FROM (VALUES ('mode', r.mode), ('bind', bind)) x (what, value)
       WHERE x.value IN ('NL', 'CR', 'CW', 'PR', 'PW', 'EX', 'session', 'transaction');
     IF r.mode IS NULL OR r.reentry IS NULL OR bind IS NULL THEN
@@ -460,7 +463,8 @@ DECLARE
     nap float8 := 0.002;
 BEGIN
     PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
-    PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
+    PERFORM _dlock.check_text(client, 'client', 255);
+    keep := _dlock.exact(_dlock.check_span(keep, 'keep', _dlock.max_ttl()));
     LOOP
         PERFORM FROM _dlock.place p JOIN _dlock.lock k ON k.name = p.name
           WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() AND _dlock.is_open(k, p, _dlock.clock()) LIMIT 1 FOR UPDATE OF k SKIP LOCKED;
@@ -591,6 +595,7 @@ DECLARE
     names text[];
     tokens int8[];
 BEGIN
+    PERFORM _dlock.warn_late() WHERE _dlock.elapsed() > '5 s';
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
     SELECT coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}') INTO names, tokens
       FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> me) FROM _dlock.held_lock h
@@ -687,15 +692,15 @@ BEGIN
         PERFORM pg_sleep(0.1);
     END LOOP;
 END $$;
--- Kept places, and calls that wait.  Of these the owner is not known.
+-- Kept places, and calls that wait.  Of these the owner is not known, and of the first one only its role sees when it began.
 CREATE VIEW @extschema@.dlock_waiters AS
-    SELECT w.name, w.owner, w.mode, w.permits, w.request, pg_catalog.row_number() OVER (PARTITION BY w.name ORDER BY w.request DESC, w.since)::pg_catalog.int4 AS "position",
+    SELECT w.name, w.owner, w.mode, w.permits, w.request, pg_catalog.row_number() OVER (PARTITION BY w.name ORDER BY w.request DESC, w.since NULLS FIRST)::pg_catalog.int4 AS "position",
            w.since, _dlock.clock() OPERATOR(pg_catalog.-) w.since AS waited, w.pid, w.role,
            ARRAY(SELECT h.owner FROM _dlock.held_lock h WHERE h.name OPERATOR(pg_catalog.=) w.name) AS blocked_by, w.kept_until
       FROM (SELECT p.name, p.owner, p.mode, p.permits, 'place' AS request, p.since, NULL::pg_catalog.int4 AS pid, p.role, p.until AS kept_until
               FROM _dlock.place p WHERE p.until OPERATOR(pg_catalog.>) _dlock.clock()
             UNION ALL
-            SELECT l.name, NULL, NULL, NULL, 'call', a.query_start, k.pid, a.usesysid::pg_catalog.regrole, NULL
+            SELECT l.name, NULL, NULL, NULL, 'call', coalesce(a.query_start, k.waitstart), k.pid, a.usesysid::pg_catalog.regrole, NULL
               FROM pg_catalog.pg_locks k
               JOIN _dlock.lock l ON (k.classid::pg_catalog.int8 OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) k.objid::pg_catalog.int8 OPERATOR(pg_catalog.=) _dlock.key(l.name)
               LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) k.pid
@@ -786,6 +791,8 @@ DECLARE
     by_column text;
     live bool := false;
     word text;
+    problem text;
+    is_name bool;
     value text;
     resource text;
     resources text[];
@@ -796,21 +803,25 @@ BEGIN
              WHEN word LIKE 'resource=%' THEN prefix := substr(word, 10);
              WHEN word IN ('mode=live', 'mode=fence') THEN live := word = 'mode=live';
              WHEN word LIKE 'token_column=%' OR word LIKE 'tokens=%' THEN PERFORM _dlock.refuse(format('a guard with "%s"', word));
-             WHEN word LIKE '%=%' THEN
-                 RAISE invalid_object_definition USING MESSAGE = format('trigger "%s" cannot guard table "%s"', TG_NAME, TG_TABLE_NAME), DETAIL = format('It has the unknown option "%s".', word);
+             WHEN word LIKE '%=%' THEN problem := format('It has the unknown option "%s".', word);
              ELSE prefix := word;
         END CASE;
     END LOOP;
-    IF TG_WHEN <> 'BEFORE' OR (prefix = '' AND by_column IS NULL) OR (TG_LEVEL = 'STATEMENT' AND by_column IS NOT NULL) THEN
-        RAISE trigger_protocol_violated USING MESSAGE = format('trigger "%s" on table "%s" is no valid guard', TG_NAME, TG_TABLE_NAME),
-            DETAIL = 'It is not BEFORE, names no resource, or names a column but is not FOR EACH ROW.';
-    END IF;
-    IF by_column IS NULL THEN
-        resources := ARRAY[prefix];
-    ELSIF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '') THEN
+    -- By a type whose text depends on settings a session could choose the name of the resource.
+    is_name := (SELECT a.attgenerated = '' AND coalesce(nullif(t.typbasetype, 0), t.oid) = ANY ('{text,varchar,bpchar,name,int2,int4,int8,oid,uuid}'::regtype[])
+                  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid WHERE a.attrelid = TG_RELID AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped);
+    IF is_name IS NULL AND by_column IS NOT NULL THEN
         RAISE undefined_column USING MESSAGE = format('column "%s" of relation "%s" does not exist', by_column, TG_TABLE_NAME);
+    ELSIF NOT is_name THEN
+        problem := format('Column "%s" is generated, or its text depends on settings.', by_column);
+    ELSIF TG_WHEN <> 'BEFORE' OR (prefix = '' AND by_column IS NULL) OR (TG_LEVEL = 'STATEMENT' AND by_column IS NOT NULL) THEN
+        problem := 'It is not BEFORE, names no resource, or names a column but is not FOR EACH ROW.';
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE invalid_object_definition USING MESSAGE = format('trigger "%s" cannot guard table "%s"', TG_NAME, TG_TABLE_NAME), DETAIL = problem;
+    ELSIF by_column IS NULL THEN
+        resources := ARRAY[prefix];
     ELSE
-        -- By the output function of its type: a cast could be of anybody, and would run as the owner of this function.
         word := format('SELECT CASE WHEN ($1).%1$I IS DISTINCT FROM NULL THEN format(''%%s'', ($1).%1$I) END', by_column);
         IF TG_OP <> 'INSERT' THEN
             EXECUTE word INTO value USING old;

@@ -3,7 +3,8 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION dlock" to load this file. \quit
 
--- Default privileges may have granted more than this script says.
+-- Default privileges may have granted more than this script says.  What is in the schema _dlock has names that begin so in the
+-- plain edition; either is written so here.
 DO $$
 DECLARE
     command pg_catalog.text;
@@ -15,7 +16,7 @@ BEGIN
         UNION
         SELECT pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', c.oid::pg_catalog.regclass, a.grantee::pg_catalog.regrole)
           FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
-         WHERE c.relnamespace OPERATOR(pg_catalog.=) '_dlock'::pg_catalog.regnamespace::pg_catalog.oid
+         WHERE pg_catalog.starts_with(c.oid::pg_catalog.regclass::pg_catalog.text, '_dlock')
            AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
     LOOP
         EXECUTE command;

@@ -52,8 +52,8 @@ sub install_plain
 		local $ENV{PGUSER} = (getpwuid $>)[0];
 		$node->safe_psql($dbname, 'REVOKE ALL ON SCHEMA public FROM PUBLIC; REVOKE CREATE, TEMPORARY ON DATABASE ' . $dbname . ' FROM PUBLIC; CREATE SCHEMA app AUTHORIZATION app');
 	}
-	$node->safe_psql($dbname, $script);
-	$node->safe_psql($dbname, 'GRANT USAGE ON SCHEMA app TO PUBLIC');
+	# Default privileges open no table.
+	$node->safe_psql($dbname, "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO other; $script; ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM other; GRANT USAGE ON SCHEMA app TO PUBLIC");
 	return;
 }
 

@@ -1,10 +1,10 @@
 # Scenarios of the libraries for programs: told once, as data, in test/clients/scenarios.json,
 # and driven in each language by a small program (test/clients/session.*), which reads
 # commands, a line of JSON each, and prints events, "ID EVENT...".  A scenario has a name, perhaps
-# "where" (which server it is for), "needs" (of it: the extension), "not" (a language in which it would be misuse, or
-# whose program has a thread for each of many leases or ends them one by one), "landing" (only in this language in a
-# landing, for it takes long), "env" (of the program), "sql" (before it) and "after", "leaves" (it leaves leases
-# behind), and steps:
+# "where" (which server it is for), "needs" (the extension there, or a query builder of the language), "not" (a
+# language in which it would be misuse, or whose program has a thread for each of many leases or ends them one by
+# one), "landing" (only in this language in a landing, for it takes long), "env" (of the program), "sql" (before it)
+# and "after", "leaves" (it leaves leases behind), and steps:
 #
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
 #   ["ID", WORD, {...}]         tell it: end, fail, cancel, go
@@ -241,6 +241,8 @@ sub run_scenarios
 		$prefix = ++$number . '.';
 		%swapped = ();
 		subtest "$language: $scenario->{name}" => sub {
+			plan skip_all => 'only DLOCK_CLIENTS=1 installs a query builder'
+			  if ($scenario->{needs} // '') eq 'builder' && $language =~ /^(?:node|python|a?sync)\b/ && ($ENV{DLOCK_CLIENTS} // '') ne '1';
 			sql($_) foreach @{ $scenario->{sql} // [] };
 			run_step($scenario, 'program', 'one');
 			run_step($scenario, @$_) foreach @{ $scenario->{steps} };

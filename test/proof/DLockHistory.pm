@@ -80,7 +80,8 @@ my $never = 9e18;
 
 # Judge; takes the lines of each client, an array of arrays, "durable" (1), and "rows" (0): leases
 # are rows, and a view that is asked between the old deadline and the commit of a renewal that was
-# made in time does not show the lease.
+# made in time does not show the lease; a take that others keep from a row does not keep its place
+# for longer, and ends before the place does.
 # Returns a hash of
 #   findings   what is wrong, "RULE: ..."
 #   count      how often what was judged

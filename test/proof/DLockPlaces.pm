@@ -19,7 +19,7 @@ sub understand_take
 
 	push @{ $self->{takes}{$client} }, $call;
 	$self->found('early', "$client took nothing after " . ($call->{came} - $call->{sent}) . " us of $wait ms")
-	  if $granted && !@rows && $call->{came} < $call->{sent} + 1000 * $wait;
+	  if $granted && !@rows && !$self->{rows} && $call->{came} < $call->{sent} + 1000 * $wait;
 	foreach my $row ($granted ? @rows : ())
 	{
 		my ($name, $owner, $token) = split /:/, $row;
@@ -118,7 +118,7 @@ sub follow_takes
 		end_stay($self, $stay, $take, $take->{taken}{ $stay->{key} }) if !$stay->{until} && ($is_taken || $take->{status} !~ /^(?:ok|part)$/);
 		return max($take->{came}, $stay->{from}) if $is_taken;
 		$stay->{over} = $take->{status} eq 'lost' ? $never : max($stay->{over}, $take->{came} + $keep);
-		$stay->{kept} = $take->{sent} >= $stay->{from} && $stay->{kept} >= $take->{came} ? $least : min($stay->{kept}, $least);
+		$stay->{kept} = !$self->{rows} && $take->{sent} >= $stay->{from} && $stay->{kept} >= $take->{came} ? $least : min($stay->{kept}, $least);
 	}
 	return $stay->{over};
 }

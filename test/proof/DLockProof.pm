@@ -50,7 +50,8 @@ sub seconds
 #   options   those of their server processes
 #   flush     one more flushes now and then
 #   work      what they do (work); see history_client.c
-#   alone     without transactions around calls, and places
+#   alone     without transactions around calls
+#   direct    without places, either
 #   listens   one more takes what the others have kept places for
 sub new
 {
@@ -60,7 +61,7 @@ sub new
 		directory => "$PostgreSQL::Test::Utils::log_path/history.$$." . ++$runs,
 		options => $params{options} // '',
 		work => $params{work} // 'work',
-		words => $params{alone} ? ['alone'] : [],
+		words => [ $params{alone} ? 'alone' : (), $params{direct} ? 'direct' : () ],
 		pids => [],
 		work_of => {},
 		needed => [ @needed, $params{listens} ? @needed_of_places : () ],

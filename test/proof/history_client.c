@@ -3,16 +3,16 @@
  * history_client.c
  *	  A client that does what clients do, and writes down each call and answer.
  *
- *		history_client LOG TARGET SEED work|haste|listen|watch|flush [OPTIONS [alone]]
+ *		history_client LOG TARGET SEED work|haste|listen|watch|flush [OPTIONS [alone [direct]]]
  *
  * LOG gets the history (DLockHistory.pm tells the format).  TARGET is a file
  * whose first line is a connection string; it is read for each new connection,
  * so the test changes it after a failover.  OPTIONS become those of the server
  * process.  With "alone" no call is in a transaction, whose end takes it back in the
- * plain edition.  "work" acquires, renews, converts and releases leases, and "haste"
- * does so as fast as it can; some keep places, and come back, give them up, or stay away.
- * "listen" takes what others have kept places for: they find its name in the file
- * TARGET.client.  "watch" looks at queues and leases; "flush" now
+ * plain edition; with "direct" no places are kept.  "work" acquires, renews, converts and
+ * releases leases, and "haste" does so as fast as it can; some keep places, and come back,
+ * give them up, or stay away.  "listen" takes what others have kept places for: they find
+ * its name in the file TARGET.client.  "watch" looks at queues and leases; "flush" now
  * and then commits a transaction.  None ends by itself: the test kills them, as
  * it may at any other moment.
  *
@@ -71,6 +71,7 @@ static long calls;
 static long owners;
 static bool in_haste;			/* leases are short, or released soon */
 static bool alone;				/* no transactions around calls */
+static bool direct;				/* no places */
 
 /* What the last call that succeeded has answered. */
 static char *answer;
@@ -521,7 +522,7 @@ work(void)
 	int			dice = pick(100);
 
 	choose_lease(&lease);
-	if (lease.names == 1 && !lease.path && !alone && dice < 45)
+	if (lease.names == 1 && !lease.path && !direct && dice < 45)
 	{
 		lease.keep = in_haste ? 20 + pick(500) : 200 + pick(2500);
 		if (dice < 20 && read_client(client, sizeof(client)))
@@ -614,7 +615,7 @@ main(int argc, char **argv)
 
 	if (argc < 5)
 	{
-		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|listen|watch|flush [OPTIONS [alone]]\n");
+		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|listen|watch|flush [OPTIONS [alone [direct]]]\n");
 		return 64;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -629,7 +630,8 @@ main(int argc, char **argv)
 	in_haste = strcmp(argv[4], "haste") == 0;
 	if (argc > 5)
 		options = argv[5];
-	alone = argc > 6 && strcmp(argv[6], "alone") == 0;
+	alone = argc > 6;
+	direct = argc > 7;
 	for (;;)
 		task();
 }

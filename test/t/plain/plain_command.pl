@@ -71,4 +71,22 @@ $steps =~ s/ALTER DATABASE app /ALTER DATABASE fresh /;
 	command_ok([ 'bash', '-ec', "cd '$directory'\n$steps" ], 'the steps of doc/reference/plain.md');
 }
 cmp_ok($node->safe_psql('fresh', "SELECT dlock_acquire('job', 'x')"), '>', 0, 'install it for a role');
+
+# As an extension, where the server finds that: pg_tle keeps a script in a function, and runs it likewise.
+my $config = $ENV{DLOCK_PATH_CONFIG} ? slurp_file($ENV{DLOCK_PATH_CONFIG}) : '';
+my ($path) = $config =~ /extension_control_path = '([^:]*)/;
+my ($root) = $config =~ /extension_destdir = '([^']*)/;
+chomp(my $share = `$ENV{PG_CONFIG} --sharedir`);
+$path //= ($root // '') . $share;
+my $body = plain_script('--body');
+unlike($body, qr/\$_pgtle|^\\/m, 'the script that pg_tle takes has no quotes of its, and no commands of psql');
+append_to_file("$path/extension/dlock_plain--1.0.sql", $body);
+append_to_file("$path/extension/dlock_plain.control", "default_version = '1.0'\nrelocatable = false\nsuperuser = false\n");
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	$node->safe_psql($db, 'CREATE DATABASE extended');
+	$node->safe_psql('extended', 'CREATE SCHEMA "a b" AUTHORIZATION app');
+}
+is($node->safe_psql('extended', q{CREATE EXTENSION dlock_plain SCHEMA "a b"; SELECT "a b".dlock_acquire('job', 'x') > 0; DROP EXTENSION dlock_plain; SELECT count(*) FROM pg_class WHERE relname ~ 'dlock'}),
+	"t\n0", 'it is made into an extension, which has all of its objects');
 done_testing();

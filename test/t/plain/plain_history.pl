@@ -1,7 +1,8 @@
 # Proves, of the plain edition, from what clients have seen and nothing else: while the server crashes, and clients
 # and their sessions are stopped, cancelled and killed, no two hold what one may hold, tokens ascend, no grant or
-# renewal that was answered is lost, and what was refused is not held; also while the extension takes its place.  The rules are those of test/proof/DLockHistory.pm,
-# but for the order of calls that wait, whose owners no view tells.
+# renewal that was answered is lost, what was refused is not held, and places are served in their order; also, but for
+# places, while the extension takes its place.  The rules are those of test/proof/DLockHistory.pm, but for the order of
+# calls that wait, whose owners no view tells.
 #
 #   DLOCK_PROOF_SECONDS    how long (5)
 #   DLOCK_SEED             the choices of another run
@@ -35,7 +36,8 @@ cmp_ok(sql("SELECT dlock_acquire('next', 'y', '1 h')"), '>', $later, 'and tokens
 is(sql("SELECT dlock_release_all('x') + dlock_release_all('y')"), 2, 'both are released');
 
 # Half of the calls are made with the oldest snapshot that there is, which must not matter.
-my @clients = map { DLockProof->new($node, count => 4, alone => 1, options => "-c default_transaction_isolation=$_->[0] -c statement_timeout=$_->[1]") } [ 'read\\\\ committed', 0 ], [ 'repeatable\\\\ read', 300 ];
+my @clients = map { DLockProof->new($node, count => 4, alone => 1, listens => $_->[2], options => "-c default_transaction_isolation=$_->[0] -c statement_timeout=$_->[1]") }
+  [ 'read\\\\ committed', 0, 1 ], [ 'repeatable\\\\ read', 300, 0 ];
 
 sub strike
 {
@@ -68,18 +70,21 @@ until ($crashes >= 2 && $clients[0]->is_enough($begin + $seconds))
 }
 diag join ', ', map { "$_ $count{$_}" } sort keys %count;
 
-# The way up of doc/reference/plain.md, while the clients go on.  It begins with a server that has the library.
+# The way up of doc/reference/plain.md, while other clients are at work: it loses places.  It begins with a server that has the library.
+$_->end foreach @clients;
 $node->append_conf('postgresql.conf', preload_conf());
 $node->restart;
+push @clients, DLockProof->new($node, count => 8, alone => 1, direct => 1);
+$node->poll_query_until('postgres', 'SELECT count(*) > 3 FROM dlock_leases WHERE granted_at > pg_postmaster_start_time()') or die 'the clients do not begin';
 {
 	local $ENV{PGUSER} = (getpwuid $>)[0];
 	my ($steps) = slurp_file("$FindBin::RealBin/../../../doc/reference/plain.md") =~ /^## The way up\n.*?^```\n(.*?)^```/ms;
 	$node->safe_psql('postgres', $steps =~ s/SCHEMA dlock\b/SCHEMA app/gr =~ s/\bdlock\.dlock_/app.dlock_/gr);
 	$node->poll_query_until('postgres', 'SELECT grants > 100 FROM app.dlock_stats') or die 'the clients do not go on';
 }
-$_->end foreach @clients;
+$clients[-1]->end;
 isnt(sql("SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9}', 'last', '1 h', '2 min')"), '', 'every lock can be had');
-$clients[0]->is_right('the history', rows => 1, with => [ $clients[1] ]);
+$clients[0]->is_right('the history', rows => 1, with => [ @clients[ 1, 2 ] ]);
 $node->stop('fast');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
 done_testing();

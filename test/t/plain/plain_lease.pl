@@ -33,6 +33,9 @@ isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fail
 
 is(sql("SET dlock.max_ttl = 20000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:20\nt", 'no ttl is longer than the longest');
 is(sql("SET standard_conforming_strings = off; SET dlock.default_ttl = 50000; SELECT dlock_acquire('default', 'x'); SELECT ttl FROM dlock_leases; SELECT dlock_release('default', 'x')") =~ s/^\d+\n//r, "00:00:50\nt", 'a ttl without a unit is in milliseconds');
+is(sql("SELECT dlock_acquire('default', 'x', '1 day', lock_delay => '1 day', min_hold => '1 day'); SELECT ttl FROM dlock_leases; SELECT lock_delay, min_hold FROM unnest((SELECT leases FROM _dlock_lock)); SELECT dlock_force_release('default', 'test')") =~ s/^\d+\n//r,
+	"24:00:00\n24:00:00|24:00:00\n1", 'a day has 24 hours, also when clocks change');
+advance('25 h');
 my $token = sql("SELECT dlock_acquire('a', 'x', '1 h')");
 cmp_ok($token, '>', 0, 'granted');
 is(sql("SELECT dlock_acquire('a', 'y', '1 h')"), '', 'refused');
@@ -113,6 +116,26 @@ foreach my $mode (qw(simple extended prepared))
 	# A call that the machine has stopped at its beginning is taken for one in a longer transaction.
 	cmp_ok(sql("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8 - $before"), '<', 250, "$mode: most calls take one transaction id");
 }
+
+# What calls change is in no index, and pages have room: updates are HOT, and tables need no vacuum to keep their size.
+append_to_file("$script.hot", <<'EOS');
+\set n (:n + 1) % 300
+SELECT dlock_acquire('hot ' || :n, 'x', keep => '1 min');
+SELECT dlock_acquire('hot ' || :n, 'y', keep => '1 min');
+SELECT dlock_renew('hot ' || :n, 'x');
+SELECT dlock_release('hot ' || :n, 'x');
+SELECT * FROM dlock_take('y', '0', '1 min');
+SELECT dlock_release('hot ' || :n, 'y');
+EOS
+my @hot = ('pgbench', '-n', '-D', 'n=0', '-f', "$script.hot", '-U', 'app');
+my $table = q{FROM pg_stat_user_tables WHERE relname = '_dlock_lock'};
+$node->command_ok([ @hot, '-t', 300, $db ], 'every lock once');
+my $size = sql('SELECT pg_relation_size(\'_dlock_lock\'), pg_indexes_size(\'_dlock_lock\')');
+my $updates = sql("SELECT n_tup_upd $table");
+$node->command_ok([ @hot, '-t', 1500, $db ], 'and again');
+$node->poll_query_until($db, "SELECT n_tup_upd >= $updates + 1500 * 6 $table");
+is(sql("SELECT n_tup_upd - n_tup_hot_upd $table"), 0, 'every update is HOT');
+is(sql('SELECT pg_relation_size(\'_dlock_lock\'), pg_indexes_size(\'_dlock_lock\')'), $size, 'the table of locks does not grow');
 
 # ---------------------------------------------------------------------------
 # Many, and by owner
@@ -222,6 +245,32 @@ EOS
 	is(sql("$trap; SELECT dlock_acquire('trap', 'x') > 0, dlock_release('trap', 'x')"), 't|t', 'a type of a session is not taken for that of the same name');
 }
 is(sql("SELECT dlock_force_release('roles', 'test'), dlock_force_release('roles', 'test')"), '1|0', 'released by force');
+
+# A role that a session has set and that is renamed is nobody, also if another one gets its name.
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	sql('CREATE ROLE worker; GRANT worker TO other');
+	my ($session) = open_sessions($node, $db, 1, name => 'renamed', user => 'other');
+	$session->query_safe("SET ROLE worker; SELECT dlock_acquire('renamed', 'x', '1 h')");
+	sql('ALTER ROLE worker RENAME TO workers');
+	like($session->query("SELECT dlock_renew('renamed', 'x')"), qr/42704/, 'a role that is renamed');
+	sql(q{CREATE ROLE worker; SET ROLE worker; SELECT app.dlock_acquire('of its name', 'x', '1 h')});
+	like($session->query("SELECT dlock_release('of its name', 'x')"), qr/42704/, 'is not another one of its name');
+	is($session->query_safe("SET ROLE workers; SELECT dlock_renew('renamed', 'x'), dlock_release('renamed', 'x')"), 't|t', 'and has its leases by its new name');
+	$session->quit;
+}
+
+# The owner may alter the table of locks while leases are held and sessions have plans.
+{
+	my ($session) = open_sessions($node, $db, 1, name => 'altered');
+	my $calls = "SELECT dlock_acquire('altered', 'y', '1 h'), dlock_renew('altered', 'x', '1 h'), dlock_release('altered', 'x'), dlock_acquire('altered', 'x', '1 h') > 0";
+	$session->query_safe("SELECT dlock_acquire('altered', 'x', '1 h')");
+	is($session->query($calls), '|t|t|t', 'before the table is altered');
+	sql('ALTER TABLE _dlock_lock ADD note text, SET (fillfactor = 60)');
+	sql('VACUUM FULL _dlock_lock');
+	is($session->query($calls), '|t|t|t', 'and after it');
+	$session->quit;
+}
 
 # A member of a role renews and releases its leases, and acquires as the role that it has set.
 {

@@ -94,6 +94,24 @@ sql("SELECT dlock_release('rw', 'writer')");
 isnt($s[1]->answer, '', 'then the reader does');
 is(sql("SELECT dlock_release('rw', 'second')"), 't', 'released');
 
+# Of calls of another role the order is seen, and since when all but the first one wait.
+{
+	my @other = open_sessions($node, $db, 2, name => 'other', user => 'other');
+
+	sql("SELECT dlock_acquire('q', 'holder', '1 h')");
+	enqueue($other[$_], "SELECT dlock_acquire('q', 'o$_', '1 h', wait => NULL)", 'q', $_ + 1) foreach 0, 1;
+	is(sql("SELECT string_agg(position || ' ' || pid || ' ' || (waited >= '0'), ', ' ORDER BY position) FROM dlock_waiters WHERE name = 'q' AND role = 'other'::regrole"),
+		"2 $other[1]{pid} true", 'calls of another role');
+	is(sql("SELECT string_agg(pid::text, ' ' ORDER BY position) FROM dlock_waiters"), "$other[0]{pid} $other[1]{pid}", 'in their order');
+	sql("SELECT dlock_release('q', 'holder')");
+	foreach my $i (0, 1)
+	{
+		$other[$i]->answer;
+		is($other[$i]->query_safe("SELECT dlock_release('q', 'o$i')"), 't', 'served');
+		$other[$i]->quit;
+	}
+}
+
 # ---------------------------------------------------------------------------
 # Kept places
 # ---------------------------------------------------------------------------
@@ -345,7 +363,8 @@ is(sql("SELECT dlock_acquire('stuck', 'b', '1 h') > 0"), 't', 'and gets the lock
 
 # Calls in a transaction that began long ago, as those of five seconds before.
 like($late->ask("SELECT $_")->result->{err}, qr/^WARNING:  25001: call in a transaction that began (?:[5-9]|[1-9]\d+) s before$/m, "warned about: $_")
-  foreach "dlock_acquire('x5', 'a', '1 h')", "dlock_acquire('x6', 'a', wait => '1 s')", "dlock_renew('x5', 'a')", "dlock_release_each('{x5,x6}', '{1,2}')";
+  foreach "dlock_acquire('x5', 'a', '1 h')", "dlock_acquire('x6', 'a', wait => '1 s')", "dlock_renew('x5', 'a')", "dlock_release_each('{x5,x6}', '{1,2}')",
+  "dlock_renew_all('a')", "dlock_release_all('a')", "count(*) FROM dlock_take('a', '0', '1 s')";
 $late->quit;
 
 # Nor does one that has moved tokens on hold up others that do.
