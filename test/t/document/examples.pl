@@ -1,6 +1,6 @@
 # Proves: the examples in SQL and shell of README.md and of each page of doc run as they stand,
 # and say what stands beside them: after "--" a value, or an error with its SQLSTATE.  Programs in
-# other languages run with the tests of the clients.
+# other languages run in client/client_install.
 
 use strict;
 use warnings FATAL => 'all';
