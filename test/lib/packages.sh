@@ -118,8 +118,8 @@ missing_packages() {
 		clients)
 			/usr/bin/python3 -c 'import psycopg, psycopg_pool' 2>/dev/null ||
 				printf '%s\n' python3-psycopg python3-psycopg-pool
-			/usr/bin/python3 -c 'import setuptools, wheel, pip' 2>/dev/null ||
-				printf '%s\n' python3-pip python3-setuptools python3-wheel
+			/usr/bin/python3 -c 'import setuptools, wheel, pip, ensurepip' 2>/dev/null ||
+				printf '%s\n' python3-pip python3-setuptools python3-venv python3-wheel
 			/usr/bin/python3 -c 'import sqlalchemy, psycopg2' 2>/dev/null ||
 				printf '%s\n' python3-sqlalchemy python3-psycopg2
 			/usr/bin/python3 -c 'import tooz, fixtures, testtools, pytest' 2>/dev/null ||
@@ -131,7 +131,7 @@ missing_packages() {
 			have javac || echo default-jdk-headless
 			[ -f /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 			have mvn || echo maven
-			for name in compiler:libmaven-compiler-plugin-java jar:libmaven-jar-plugin-java \
+			for name in compiler:libmaven-compiler-plugin-java install:libmaven-install-plugin-java jar:libmaven-jar-plugin-java \
 				resources:libmaven-resources-plugin-java surefire:libsurefire-java; do
 				[ -d "/usr/share/maven-repo/org/apache/maven/plugins/maven-${name%%:*}-plugin" ] || echo "${name#*:}"
 			done

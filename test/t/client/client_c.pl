@@ -1,5 +1,5 @@
 # Proves: the library for C (src/clients/c) does what test/clients/scenarios.json says, over outages, losses, poolers and
-# misuse; is installed with a header for C and C++ and for pkg-config; and uses memory as it should.
+# misuse; is installed with a header for C and C++; and uses memory as it should.
 
 use strict;
 use warnings FATAL => 'all';
@@ -54,18 +54,6 @@ client_server($node);
 test_keepalives();
 test_hosts();
 
-# An example is a program: compiled, and run.
-append_to_file("$place/run", <<"EOC");
-@cc -o '$place/example' "\$1" @libs && exec '$place/example'
-EOC
-client_examples('c', 1, 'sh', "$place/run", 'example.c');
-client_nightly_job($node, 'sh', "$place/run", "$top/src/clients/c/example/nightly_job.c");
-append_to_file("$place/start", <<"EOC");
-#!/bin/sh
-@cc -o "\$1.out" -x c "\$1" -x none @libs && exec "\$1.out"
-EOC
-chmod 0755, "$place/start";
-client_long_examples('C', 'c', "$place/start");
 done_testing();
 
 # The status of a command; what it says goes to the log.
@@ -91,12 +79,6 @@ sub test_package
 	{
 		skip 'no compiler for C++', 1 unless client_tool('a compiler for C++', 'c++ --version');
 		is(run_in($place, "c++ -Wall -Wextra -Werror -o plain plain.cc @libs && ./plain"), 0, 'a program in C++');
-	}
-  SKIP:
-	{
-		skip 'no pkg-config', 1 unless client_tool('pkg-config', 'pkg-config --exists libpq');
-		local $ENV{PKG_CONFIG_PATH} = "$place/usr/lib/pkgconfig";
-		like(scalar `pkg-config --cflags --libs dlock`, qr{-I$place/usr/include.* -L$place/usr/lib -ldlock}, 'pkg-config');
 	}
 	return;
 }

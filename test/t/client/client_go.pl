@@ -1,5 +1,5 @@
 # Proves: the module for Go (src/clients/go) does what test/clients/scenarios.json says, with each driver that is here, over
-# outages, losses, poolers and misuse; and can be had by "go get".
+# outages, losses, poolers and misuse.
 
 use strict;
 use warnings FATAL => 'all';
@@ -12,9 +12,7 @@ use DLockCli;
 use DLockClient;
 use DLockScenario;
 use DLockTest;
-use File::Copy;
 use File::Path qw(make_path);
-use IO::Compress::Zip qw(zip $ZipError);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -30,7 +28,6 @@ client_missing('go with pgx and lib/pq')
 # Debian's way: no modules, and sources where its packages put them.
 $ENV{GO111MODULE} = 'off';
 $ENV{GOPATH} = "$place:$shared";
-$ENV{GOCACHE} = "$place/cache";
 make_path("$place/src/example.org");
 symlink "$top/src/clients/go", "$place/src/example.org/dlock" or die "dlock: $!";
 
@@ -45,15 +42,10 @@ SKIP:
 	skip 'staticcheck is not installed', 1 unless client_tool('staticcheck', 'go-staticcheck -version');
 	is(run_in($top, "go-staticcheck $package"), 0, 'nor does staticcheck');
 }
-test_module();
 
 my @drivers = ($pgx == 5 ? 'pgx5' : (), 'pgx own', 'postgres pool binary_parameters=yes');
 beside(map { my $driver = $_; $driver => sub { test_driver($driver) } } @drivers);
 
-my $node = start_node('main');
-use_server($node);
-$ENV{PGUSER} = getpwuid $>;
-test_examples();
 done_testing();
 
 # The status of a command; what it says goes to the log.
@@ -61,35 +53,6 @@ sub run_in
 {
 	my ($dir, $command) = @_;
 	return system("cd '$dir' && { $command; } >&2");
-}
-
-# A program in a module of its own gets it by path and version, from a proxy as there are.
-sub test_module
-{
-	my ($name, $version) = ('example.org/dlock', 'v1.0.0');
-	my $versions = "$place/proxy/$name/\@v";
-	my $packed = "$place/packed/$name\@$version";
-	local %ENV = (%ENV, GO111MODULE => 'on', GOPATH => "$place/modules", GOFLAGS => '-modcacherw', GOPROXY => "file://$place/proxy", GOSUMDB => 'off');
-
-	make_path($versions, $packed, "$place/job");
-	append_to_file("$versions/list", "$version\n");
-	append_to_file("$versions/$version.info", qq({"Version": "$version", "Time": "2026-01-01T00:00:00Z"}));
-	append_to_file("$versions/$version.mod", slurp_file("$top/src/clients/go/go.mod"));
-	copy($_, $packed) or die "$_: $!" foreach grep { -f } glob "$top/src/clients/go/*";
-	zip([ glob "$packed/*" ] => "$versions/$version.zip", FilterName => sub { s{^\Q$place\E/packed/}{} }) or die "zip: $ZipError";
-	append_to_file("$place/job/main.go", <<'EOC');
-package main
-
-import "example.org/dlock"
-
-func main() {
-	if _, err := dlock.Open("none", ""); err == nil {
-		panic("there is no such driver")
-	}
-}
-EOC
-	is(run_in("$place/job", "go mod init example.org/job && go get $name\@$version && go run ."), 0, 'go get');
-	return;
 }
 
 sub test_driver
@@ -103,8 +66,9 @@ sub test_driver
 	my $proxy = scenario_servers($server);
 	my $prepared = qr/execute \w+: SELECT \S*dlock_acquire_each/;
 
-	# What differs between drivers is asked in these groups; all of them are for a nightly run.
-	if ($driver =~ /^postgres/ && !$nightly)
+	# What differs between drivers is asked in these groups; all of them are for a nightly run.  A landing has pgx 5 on another
+	# version of the server than the one that all groups are for.
+	if (!$nightly && ($driver =~ /^postgres/ || $pgx == 5))
 	{
 		run_scenarios("go, $driver", $_, $server, $proxy, @agent) foreach qw(server encoding places);
 	}
@@ -124,60 +88,5 @@ sub test_driver
 	run_scenarios("go, $driver", 'last', $server, $proxy, @agent);
 	$proxy->stop;
 	$server->stop('immediate');
-	return;
-}
-
-# The programs of its README, with the driver that they name if it is here; or else, where they need no more of it than to be
-# registered, an older one under its name.
-sub test_examples
-{
-	my $stand_in = "$place/src/github.com/jackc/pgx/v5/stdlib";
-	my $run_at = 0;
-
-	if ($pgx != 5)
-	{
-		make_path($stand_in);
-		append_to_file("$stand_in/stdlib.go", qq(package stdlib\n\nimport _ "github.com/jackc/pgx/v4/stdlib"\n));
-	}
-	client_tables($node, 'go');
-	my $readme = slurp_file("$top/src/clients/go/README.md");
-	my @programs = $readme =~ /^```go\n(.*?)^```$/msg;
-	is(scalar @programs, 2, 'programs in its README');
-	foreach my $example (grep { $pgx == 5 || !m{dlock/pgx5} } @programs)
-	{
-		build_example("report$run_at", $example);
-		cli_is([ { program => "$place/report$run_at" } ], {}, "program $run_at of its README");
-		is($node->safe_psql('postgres', q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), ++$run_at, 'what it has written');
-	}
-	build_example('nightly_job', slurp_file("$top/src/clients/go/example/nightly_job.go"));
-	client_nightly_job($node, "$place/nightly_job");
-
-	# Those that run until they are told to end are marked as "golang".
-	my @examples = $readme =~ /^```golang\n(.*?)^```$/msg;
-	my @says = (qr/leads, with token \d+/, qr/done: one/);
-	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
-	is(scalar @examples, scalar @says, 'programs in its README that run on');
-	foreach my $i (0 .. $#says)
-	{
-		build_example("long$i", $examples[$i]);
-		my $run = DLockCli->start({ program => "$place/long$i" });
-		$run->wait_out($says[$i]);
-		$run->signal('TERM');
-		$run->finish;
-		is("$run->{signal}.$run->{code}", '0.0', "program $i ends when it is told to") or diag($run->{err});
-		like($run->{out}, $ends[$i], "program $i: what it says");
-	}
-	is($node->safe_psql('postgres', "SELECT (SELECT string_agg(key, '') FROM sent), count(*) FROM dlock_tasks WHERE state = 'done'"),
-		'one|1', 'the task is done');
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_leases'), 0, 'nothing is left');
-	return;
-}
-
-sub build_example
-{
-	my ($name, $text) = @_;
-
-	append_to_file("$place/$name.go", $text);
-	is(run_in($place, "go vet $name.go && go build -o $place/$name $name.go"), 0, "$name compiles");
 	return;
 }

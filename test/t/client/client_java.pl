@@ -44,8 +44,6 @@ my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
 beside(
 	pool => sub { test_source('pool') },
 	trouble => \&test_trouble,
-	examples => \&test_examples,
-	maven => \&test_maven,
 	$nightly ? (plain => sub { test_source('plain') }) : ());
 done_testing();
 
@@ -90,63 +88,6 @@ sub test_trouble
 	{
 		cli_is([ { program => 'java' }, @java[ 1 .. $#java ], 'Trouble', $topic ], {}, $topic);
 	}
-	$server->stop('immediate');
-	return;
-}
-
-# Maven makes a library of it, from what Debian packages.
-sub test_maven
-{
-	my $repository = '/usr/share/maven-repo';
-	my $project = "$place/maven";
-	local $ENV{MAVEN_OPTS} = $java[1];
-
-  SKIP:
-	{
-		skip 'Maven and its plugins are not installed', 3
-		  unless client_tool('Maven', 'mvn --version') &&
-		  client_tool('a plugin of Maven', "cd $repository/org/apache/maven/plugins && ls " . join ' ', map { "maven-$_-plugin" } qw(compiler jar resources surefire));
-		is(system("cp -r '$library' '$project' && cp -rs '$repository' '$project/repository'"), 0, 'a copy of the project');
-		append_to_file("$project/settings.xml", "<settings><localRepository>$project/repository</localRepository></settings>");
-		is(system("cd '$project' && mvn -o -q -s settings.xml package >&2"), 0, 'mvn package');
-		is( system(
-				'javac', '-cp', "$project/target/dlock-1.0.0.jar:$jdbc",
-				'-d', "$project/client", map { "$top/test/clients/$_.java" } qw(Scenarios Pool Json)),
-			0, 'what it makes is the library');
-	}
-	return;
-}
-
-# The programs of its README, each as a file of its own.
-sub test_examples
-{
-	my $server = start_server('examples');
-
-	$ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
-	client_server($server);
-	client_examples('java', 1, @java, 'Example.java');
-	client_nightly_job($server, @java, "$library/example/NightlyJob.java");
-
-	# Those that run until they are told to end are marked as "Java".
-	my @examples = slurp_file("$library/README.md") =~ /^```Java\n(.*?)^```$/msg;
-	my @says = (qr/leads, with token \d+/, qr/done: one/);
-	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
-	is(scalar @examples, scalar @says, 'programs in its README that run on');
-	foreach my $i (0 .. $#says)
-	{
-		append_to_file("$place/Long$i.java", $examples[$i]);
-		my $run = DLockCli->start({ program => 'java' }, @java[ 1 .. $#java ], "$place/Long$i.java");
-		$run->wait_out($says[$i]);
-		$run->signal('TERM');
-		$run->finish;
-
-		# As Java ends by this signal.
-		is("$run->{signal}.$run->{code}", '0.143', "program $i ends when it is told to") or diag($run->{err});
-		like($run->{out}, $ends[$i], "program $i: what it says");
-	}
-	is($server->safe_psql('postgres', "SELECT (SELECT string_agg(key, '') FROM sent), count(*) FROM dlock_tasks WHERE state = 'done'"),
-		'one|1', 'the task is done');
-	is($server->safe_psql('postgres', 'SELECT count(*) FROM dlock_leases'), 0, 'nothing is left');
 	$server->stop('immediate');
 	return;
 }

@@ -33,11 +33,6 @@ run_pooler_scenarios('node', $node, $proxy, @agent);
 }
 unlike(slurp_file($node->logfile), qr{prepared statement}, 'behind a pooler no statement is prepared, for it may have none');
 test_types() if $npm;
-{
-	client_examples('js', 1, 'node', 'example.js');
-	client_nightly_job($node, 'node', "$top/src/clients/node/example/nightly_job.js");
-	client_long_examples('javascript', 'node', 'node');
-}
 test_end();
 run_scenarios('node', 'last', $node, $proxy, @agent);
 is(system('node', "$top/test/clients/bare.js"), 0, 'what needs no server');

@@ -80,9 +80,6 @@ beside(
 
 my $node = start_node('main');
 client_server($node);
-client_examples('python', 2, $python, 'example.py');
-client_nightly_job($node, $python, "$top/src/clients/python/example/nightly_job.py");
-client_long_examples('py', 'python', $python);
 
 # A name is the same lock, whatever encoding is the server's or the environment's.
 $node->safe_psql('postgres', "CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'");

@@ -1,7 +1,7 @@
 # Proves: the examples in SQL and shell of README.md and of each page of doc run as they stand, page
 # after page in one database, as the role that test/demo makes, and say what stands beside
-# them: after "--" a value, or an error with its SQLSTATE.  Programs in other languages run with the
-# tests of the clients.
+# them: after "--" a value, or an error with its SQLSTATE.  Programs in other languages run in
+# client/client_install.
 
 use strict;
 use warnings FATAL => 'all';

@@ -4,7 +4,7 @@
  *	  A nightly job: each of several machines starts it, and one of them
  *	  does the work.
  *
- *		make -C src/clients/c install
+ *		make -C src/clients/c install && ldconfig
  *		cc -o nightly_job src/clients/c/example/nightly_job.c $(pkg-config --cflags --libs dlock)
  *		PGHOST=... ./nightly_job
  *

@@ -2,7 +2,8 @@
 //
 //	cd src/clients/go/example
 //	go mod tidy
-//	PGHOST=... go run .
+//	go build -o nightly_job
+//	PGHOST=... ./nightly_job
 //
 // The table and its guard are those of doc/tutorial/nightly-job.md.
 package main

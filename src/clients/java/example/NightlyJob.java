@@ -1,7 +1,7 @@
 /*
  * A nightly job: each of several machines starts it, and one of them does the work.
  *
- *     mvn -f src/clients/java package
+ *     mvn -f src/clients/java install
  *     export CLASSPATH=src/clients/java/target/dlock-1.0.0.jar:postgresql.jar
  *     JDBC_URL=... java src/clients/java/example/NightlyJob.java
  *

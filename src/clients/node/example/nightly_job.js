@@ -1,6 +1,6 @@
 // A nightly job: each of several machines starts it, and one of them does the work.
 //
-//     npm install pg ./src/clients/node
+//     npm install ./src/clients/node pg
 //     PGHOST=... node src/clients/node/example/nightly_job.js
 //
 // The table and its guard are those of doc/tutorial/nightly-job.md.
