@@ -116,11 +116,13 @@ FILENAME ~ /\/million.tsv$/ {
 
 END { exit failed || inside }
 
-# Of a mark of rates, or of "million".
-function any_measured(    i) {
-	for (i = 4; i <= n_words; i++)
-		if (counts[word[i]] != "")
+# Of a mark of rates or ratios, or of "million".
+function any_measured(    i, variant) {
+	for (i = 4; i <= n_words; i++) {
+		split(word[i], variant, "/")
+		if (counts[variant[1]] != "")
 			return 1
+	}
 	return word[3] == "million" && "load" in million
 }
 
