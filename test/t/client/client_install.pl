@@ -24,6 +24,7 @@ my $python = -x '/usr/bin/python3' ? '/usr/bin/python3' : 'python3';
 my $maven = '/usr/share/maven-repo';
 my $gocode = '/usr/share/gocode/src';
 my $pgx = 'github.com/jackc/pgx/v5';
+my %version;
 
 # Lines are run in a checkout.  Nobody is root, and of the registries that of npm alone is asked: what others would bring is
 # what Debian packages.
@@ -282,31 +283,35 @@ func (standIn) Open(dsn string) (driver.Conn, error) { return pq.Open(dsn + " ss
 func init() { sql.Register("pgx", standIn{}) }
 EOC
 	}
-	publish($pgx, 'v5.5.5', $driver, 2);
-	publish('example.org/dlock', 'v1.0.0', "$tree/src/clients/go", 1);
+	publish($pgx, 'v5.5.5', $driver);
+	publish('example.org/dlock', 'v1.0.0', "$tree/src/clients/go");
 	return run("mkdir got && cd got && go mod init got && go get example.org/dlock\@v1.0.0 && go build example.org/dlock");
 }
 
-# Publish a module, and those that it requires: with their sources down to this depth, without tests.
+# Publish a module without its tests, and those that it requires, as Debian has one version of each.
 sub publish
 {
-	my ($module, $version, $from, $depth) = @_;
+	my ($module, $version, $from) = @_;
 	my $versions = "$place/proxy/$module/\@v";
 	my $mod = -f "$from/go.mod" ? slurp_file("$from/go.mod") : "module $module\n";
 
 	return if -e "$versions/$version.mod";
+
+	# Debian has some under two names.
+	$mod =~ s/^module .*/module $module/m;
+	$mod =~ s{^((?:require)?[ \t]+(\S+/\S+)) (v\S+)}{"$1 " . ($version{$2} //= $3)}mge;
 	make_path($versions);
 	append_to_file("$versions/list", "$version\n");
 	append_to_file("$versions/$version.info", qq({"Version": "$version", "Time": "2026-01-01T00:00:00Z"}));
 	append_to_file("$versions/$version.mod", $mod);
-	if ($depth > 0 && -d $from)
+	if (-d $from)
 	{
 		my @files = split /\n/, `find -L '$from' -mindepth 1 '(' -name testdata -o -type d -exec test -f {}/go.mod ';' ')' -prune -o -type f ! -name '*_test.go' -print`;
 
 		zip(\@files => "$versions/$version.zip", FilterName => sub { s{^\Q$from\E/}{$module\@$version/} }, Method => ZIP_CM_STORE)
 		  or die "zip: $ZipError";
 	}
-	publish($1, $2, "$gocode/$1", $depth - 1) while $mod =~ m{^(?:require)?[ \t]+(\S+/\S+) (v\S+)}mg;
+	publish($1, $2, "$gocode/$1") while $mod =~ m{^(?:require)?[ \t]+(\S+/\S+) (v\S+)}mg;
 	return;
 }
 
