@@ -389,8 +389,10 @@ const tests = {
       again.answer('NULL');
     }
     taking.rows(['x', `${session.client}#t`, 7]);
+    const more = await next('take', session.client);
+    (await next('renew_each', ['x'])).answer('t'); // it might have been the turn of one that has ended
     assert.strictEqual((await lease).token, 7);
-    (await next('take', session.client)).rows();
+    more.rows();
     await none();
     const released = (await lease).release();
     (await next('release_each', ['x'])).answer('t');

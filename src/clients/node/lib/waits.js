@@ -28,6 +28,7 @@ class Waits {
     this.session = session;
     this.places = new Map(); // lists of requests, by name and owner
     this.taker = null; // the connection that takes turns
+    this.left = new Map(); // when a request for a place ended, for turns asked for before
   }
 
   // A place is about to be asked for: a turn may come before the answer.
@@ -50,6 +51,9 @@ class Waits {
     want.placed = false;
     if (list && list.includes(want)) {
       list.splice(list.indexOf(want), 1);
+      if (this.taker) {
+        this.left.set(want.place, now());
+      }
       if (list.length === 0) {
         this.places.delete(want.place);
       }
@@ -67,6 +71,7 @@ class Waits {
       try {
         const { rows, sent } = await taker.ask(TAKE, [this.session.client, interval(TAKE_MS), interval(KEEP_MS)]);
         rows.forEach(([name, owner, token]) => this.taken(`${owner}\0${name}`, name, token, sent));
+        this.left.forEach((moment, place) => moment <= sent && this.left.delete(place));
         if (Math.max(now() - at, Date.now() - wall) > TAKE_MS + LATE_MS) {
           this.allAgain();
         }
@@ -82,7 +87,8 @@ class Waits {
   taken(place, name, token, sent) {
     const [want] = this.places.get(place) || [];
     if (want) {
-      want.got = token === null ? 'never' : { token, sent };
+      // If it may be the turn of one that has ended, and has been undone, it is to be confirmed.
+      want.got = token === null ? 'never' : { token, sent: this.left.get(place) > sent ? -Infinity : sent };
       this.end(want);
     } else if (token !== null) {
       this.session._decline(name, token);

@@ -33,6 +33,7 @@ class Waits:
         self.places: Dict[Tuple[str, str], List['Want']] = {}   # by name and owner
         self.taker: Optional[Lines] = None                      # the connection that takes turns
         self.taking = False
+        self.left: Dict[Tuple[str, str], float] = {}            # when a request for a place ended, for turns asked for before
         self.others: List['Want'] = []                          # those that have no places
         self.delay = SHORTEST
         self.sleeping = False
@@ -50,6 +51,8 @@ class Waits:
             places.remove(want)
             if not places:
                 del self.places[want.place]
+            if self.taking:
+                self.left[want.place] = now()
 
     async def turn(self, want: 'Want', sent: float) -> None:
         """Wait for a grant, want.got; or until it is time to ask again.  It has asked for its place at "sent"."""
@@ -82,6 +85,7 @@ class Waits:
                 rows, sent = await self.taker.ask(TAKE_TURNS, (self.session.client, interval(TAKE), interval(KEEP)))
                 for name, owner, token in rows:
                     self.taken((name or '', owner or ''), token, sent)
+                self.left = {place: moment for place, moment in self.left.items() if moment > sent}
                 if now() - last > KEEP:
                     self.all_again()
                 last = sent
@@ -94,6 +98,8 @@ class Waits:
 
     def taken(self, place: Tuple[str, str], token: Optional[str], sent: float) -> None:
         wants = self.places.get(place, [])
+        if self.left.get(place, 0.0) > sent:
+            sent = 0.0      # perhaps the turn of one that has ended, and has been undone: it is to be confirmed
         if wants:
             wants[0].got = (token, sent)
             for want in list(wants):

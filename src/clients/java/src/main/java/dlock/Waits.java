@@ -31,6 +31,7 @@ final class Waits {
 
     private final Session session;
     private final Map<String, List<Want>> places = new HashMap<>(); // who waits: by owner and name
+    private final Map<String, Long> left = new HashMap<>(); // when a request for a place ended, for turns asked for before
     private Lines taker;
     long asked; // when turns, or the first place, were asked for: in milliseconds of the wall clock, which no suspension stops
 
@@ -49,7 +50,9 @@ final class Waits {
     /** It has no place any more. */
     void forget(Want want) {
         places.computeIfPresent(want.place == null ? "" : want.place, (key, list) -> {
-            list.remove(want);
+            if (list.remove(want) && taker != null) {
+                left.put(key, Background.now());
+            }
             return list.isEmpty() ? null : list;
         });
     }
@@ -81,6 +84,7 @@ final class Waits {
         boolean failed = answer.error() != null;
         if (!failed) {
             answer.rows().forEach(row -> turn(row[0], row[1], row[2] == null ? Want.NEVER : row[2], answer.sent()));
+            left.values().removeIf(moment -> moment - answer.sent() <= 0);
         }
         if (failed || System.currentTimeMillis() - before > TimeUnit.NANOSECONDS.toMillis(KEEP)) {
             List.copyOf(places.values()).forEach(list -> wake(list, true));
@@ -103,8 +107,10 @@ final class Waits {
 
     /** Nobody takes one that was told twice, and is a lease; one that nobody takes is released. */
     void turn(String name, String owner, String token, long sent) {
-        List<Want> list = session.holds(owner, name, token) ? null : places.get(Session.placeOf(owner, name));
-        if (list != null && list.get(0).offer(token, sent)) {
+        String place = Session.placeOf(owner, name);
+        List<Want> list = session.holds(owner, name, token) ? null : places.get(place);
+        boolean doubtful = left.getOrDefault(place, sent) - sent > 0; // perhaps of one that has ended, and has been undone
+        if (list != null && list.get(0).offer(token, doubtful ? sent - KEEP : sent)) {
             list.get(0).wake(false);
         } else if (!token.equals(Want.NEVER) && !session.holds(owner, name, token)) {
             session.lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
