@@ -14,7 +14,8 @@
  *	  or for a page to be read, and nothing can throw, while a change is half
  *	  made.  (What a change can wait for is the content lock of a page that is
  *	  just being written out, and room in the WAL buffers, as any change of any
- *	  page can.)  Pins are kept from one attempt to the next.
+ *	  page can.)  Pins are kept from one attempt and step to the next, until the
+ *	  store is closed.
  *
  *	  Two times in a lease tell what it is:
  *
@@ -91,32 +92,31 @@ typedef struct DLockStepExpired
 } DLockStepExpired;
 
 /*
- * The pages that the step of this backend has pinned, step->npins of them.  After an error
- * the server has given up the pins, and the next step begins with none.
+ * The pages that this backend has pinned.  They stay so from one step to the next, until the
+ * store is closed, since the next lease often is on the same page.
  */
 static struct
 {
 	BlockNumber block;
 	Buffer		buffer;
 }			pins[DLOCK_NAMES_MAX + DLOCK_STEP_PINS];
+static int	npins = 0;
 
 /* ---- pages and tokens ---- */
 
-/* Give up all pins. */
-static void
-unpin(DLockStep *step)
+/* The store has been opened.  After an error the server has given up the pins of before. */
+void
+dlock_step_open(void)
 {
-	while (step->npins > 0)
-		ReleaseBuffer(pins[--step->npins].buffer);
+	npins = 0;
 }
 
-/* Give up all pins, and memory and slots that were not used. */
-static void
-finish(DLockStep *step)
+/* The store is about to be closed: give up all pins. */
+void
+dlock_step_close(void)
 {
-	unpin(step);
-	dlock_slot_trim();
-	dlock_memory_trim();
+	while (npins > 0)
+		ReleaseBuffer(pins[--npins].buffer);
 }
 
 /*
@@ -127,18 +127,18 @@ dlock_step_make_room(DLockStep *step, int count)
 {
 	Assert(dlock_partition_set_is_mine(&step->set));
 	Assert(count <= step->pin_room);
-	if (step->npins + count > step->pin_room)
-		unpin(step);
+	if (npins + count > step->pin_room)
+		dlock_step_close();
 }
 
 static void
 add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
 {
 	Assert(step->pin_room <= lengthof(pins));
-	if (step->npins == step->pin_room)
-		unpin(step);
-	pins[step->npins].block = dlock_slot_block(slot);
-	pins[step->npins++].buffer = buffer;
+	if (npins >= step->pin_room)
+		dlock_step_close();
+	pins[npins].block = dlock_slot_block(slot);
+	pins[npins++].buffer = buffer;
 }
 
 /* The buffer with the page of a slot; InvalidBuffer if it is not pinned. */
@@ -146,7 +146,7 @@ static Buffer
 page_of(DLockStep *step, DLockSlot slot)
 {
 	Assert(dlock_partition_set_is_mine(&step->set));
-	for (int i = 0; i < step->npins; i++)
+	for (int i = 0; i < npins; i++)
 	{
 		if (pins[i].block == dlock_slot_block(slot))
 			return pins[i].buffer;
@@ -204,7 +204,6 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 	step->expired = NULL;
 	step->member_of = InvalidOid;
 	step->strangers = NIL;
-	step->npins = 0;
 	step->pin_room = DLOCK_STEP_PINS;
 }
 
@@ -350,7 +349,8 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 		if (lack != DLOCK_LACKS_NOTHING && step->db->rel != NULL)
 			CHECK_FOR_INTERRUPTS();
 	} while (lack != DLOCK_LACKS_NOTHING);
-	finish(step);
+	dlock_slot_trim();
+	dlock_memory_trim();
 }
 
 /*

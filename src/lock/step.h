@@ -57,10 +57,8 @@ typedef struct DLockStep
 	Oid			member_of;		/* another role for which it may act */
 	List	   *strangers;		/* roles for which it may not */
 
-	/* Pinned pages; all make way when there is no more room. */
-	int			npins;
-	int			pin_room;		/* DLOCK_STEP_PINS, and those that are needed
-								 * beyond that */
+	int			pin_room;		/* pages that may be pinned: DLOCK_STEP_PINS,
+								 * and those that are needed beyond that */
 
 	/* Expired leases that the attempt has erased, to be logged without locks. */
 	struct DLockStepExpired *expired;
@@ -79,6 +77,8 @@ typedef struct DLockStep
 typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
 
 /* the driver, without locks */
+extern void dlock_step_open(void);
+extern void dlock_step_close(void);
 extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
 extern void dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
 

@@ -65,6 +65,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/queue.h"
+#include "lock/step.h"
 #include "session/session.h"
 #include "space/memory.h"
 #include "space/slot.h"
@@ -627,6 +628,7 @@ open_leases(DLockDatabase *db, bool wait)
 				 errhint("Commit the CREATE EXTENSION or ALTER TABLE first.")));
 
 	dlock_session_attach();
+	dlock_step_open();
 	db->shared = my_database;
 	db->locator = db->rel->rd_locator;
 	db->sequence = oids[DLOCK_RELATION_SEQUENCE];
@@ -675,6 +677,7 @@ dlock_session_purge(DLockDatabaseShared *shared)
 void
 dlock_session_close(DLockDatabase *db)
 {
+	dlock_step_close();
 	table_close(db->rel, RowExclusiveLock);
 	db->rel = NULL;
 }

@@ -53,6 +53,7 @@
 #include "base/fault.h"
 #include "lock/held.h"
 #include "lock/keep.h"
+#include "lock/step.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/place.h"
@@ -252,6 +253,7 @@ try_open(DLockDatabaseShared *shared, DLockDatabase *db)
 	db->rel = NULL;
 	db->locator = shared->locator;
 	db->sequence = InvalidOid;
+	dlock_step_open();
 	return OPENED;
 }
 
@@ -288,6 +290,7 @@ erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int co
 		case OPENED:
 			dlock_stat_attach(&shared->stats);
 			erase_leases(&db, leases, count);
+			dlock_step_close();
 			DLOCK_FAULT("worker_erased");
 			shared->failures = 0;
 			break;
