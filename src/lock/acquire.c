@@ -519,11 +519,11 @@ grant(DLockAcquire *acquire)
 		else if (i == 0)
 			path = lease;
 
-		/* Observers, requests with a later timer, the owner's others. */
+		/* Requests with a later timer, the owner's others. */
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
-			dlock_queue_call(item->entry, step->now, DLOCK_CALL_CHANGED);
+			dlock_queue_call(item->entry, step->now, DLOCK_CALL_AGAIN);
 		}
 	}
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
@@ -533,7 +533,7 @@ grant(DLockAcquire *acquire)
 		if (acquire->sleeps)
 			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
-	dlock_process_owner_gained(shared->oid, &owner);
+	dlock_process_owner_gained(&owner);
 	return DLOCK_LACKS_NOTHING;
 }
 

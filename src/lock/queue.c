@@ -34,6 +34,7 @@
 #include "lock/queue.h"
 #include "space/holder.h"
 #include "space/place.h"
+#include "space/signal.h"
 
 /* Wake the process of a request, if it has one. */
 static void
@@ -247,8 +248,6 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		bool		blocked;
 		bool		callable;
 
-		if (request->kind == DLOCK_SPACE_WATCH && cause != DLOCK_CALL_CHANGED)
-			continue;
 		if (request->kind != DLOCK_SPACE_ASKED)
 		{
 			if (!dlock_holder_is_waiting(entry, request, now))
@@ -329,17 +328,11 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
 
-	switch ((DLockSpaceKind) request->kind)
-	{
-		case DLOCK_SPACE_WATCH:
-			return false;
-		case DLOCK_SPACE_CONVERT:
-			return dlock_holder_converted(entry, request, now) == NULL;
-		default:
-			owner = dlock_space_lease_owner(request, buffer);
-			return is_owned_otherwise(request, now) ||
-				dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
-	}
+	if (request->kind == DLOCK_SPACE_CONVERT)
+		return dlock_holder_converted(entry, request, now) == NULL;
+	owner = dlock_space_lease_owner(request, buffer);
+	return is_owned_otherwise(request, now) ||
+		dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
 }
 
 /*
@@ -354,8 +347,6 @@ dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLo
 	bool		blocked;
 
 	*until = DLOCK_TIME_FOREVER;
-	if (request->kind == DLOCK_SPACE_WATCH)
-		return true;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);
@@ -394,8 +385,8 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 
 /*
  * This process begins to wait for "count" requests, the first of which is at
- * "first"; "owner" is the hash of their owner, zero if it only watches.  The
- * partitions of the set must be locked exclusively.
+ * "first"; "owner" is the hash of their owner.  The partitions of the set must be
+ * locked exclusively.
  *
  * Returns when to look at them, see dlock_queue_look(); the process looks after
  * deadlock_timeout in any case.
@@ -421,8 +412,6 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->serial++;
 	pg_write_barrier();
 	mine->state = DLOCK_PROCESS_WAITING;
-	if (kind == DLOCK_SPACE_WATCH)
-		dlock_process_observes();
 	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
 }
 
@@ -522,11 +511,10 @@ void
 dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
 	bool		is_last = dlock_space_holders(entry) == NULL && is_alone(entry, request);
 
 	dlock_space_remove(entry, request);
-	if (!is_last && !is_watcher)
+	if (!is_last)
 		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
@@ -614,7 +602,8 @@ dlock_queue_leave(void)
 
 /*
  * The extension is no longer in this database: nobody waits for its locks any
- * more.  Nobody can begin to, either, since the store is locked.
+ * more.  Nobody can begin to, either, since the store is locked.  Those that watch
+ * or listen look, and find that.
  */
 void
 dlock_queue_dismiss(Oid database)
@@ -637,4 +626,5 @@ dlock_queue_dismiss(Oid database)
 		dlock_partition_unlock_set(&set);
 	}
 	dlock_place_wake_listeners(database);
+	dlock_signal_tell_all();
 }

@@ -26,9 +26,8 @@ typedef enum DLockQueueNews
 /* Why a queue is called. */
 typedef enum DLockQueueCause
 {
-	DLOCK_CALL_CHANGED,			/* leases have changed: those that watch, too */
-	DLOCK_CALL_AGAIN,			/* a request has gone or moved, or may have
-								 * been overlooked */
+	DLOCK_CALL_AGAIN,			/* leases have changed; or a request has gone
+								 * or moved, or may have been overlooked */
 	DLOCK_CALL_ASKED,			/* a request has come in vain: nobody may have
 								 * told the first in front of it of its turn */
 	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last

@@ -33,6 +33,7 @@
 #include "base/stat.h"
 #include "space/count.h"
 #include "space/place.h"
+#include "space/signal.h"
 #include "space/space.h"
 
 DLockMemoryRef *dlock_space_buckets = NULL;
@@ -198,6 +199,20 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 		return NULL;
 	return (target->by == DLOCK_BY_OWNER) ? dlock_holder_find_named(entry, target, strangers) :
 		dlock_holder_find_token(entry, target->token);
+}
+
+/*
+ * A lease goes, or ends earlier: those that watch its lock look.  An intent is no holder.
+ * Of a lease that comes they are told when it is confirmed (session/wait.c).
+ */
+static void
+tell(const DLockSpaceLease *lease)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	if (lease->part != DLOCK_PART_INTENT)
+		dlock_signal_tell(entry->hash);
 }
 
 /* See to it that "earliest" of a lock is not after the end of a lease on it. */
@@ -490,9 +505,7 @@ dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner)
 
 /*
  * The request in front of which a new one enters a queue; NULL if it goes to the
- * end.  Conversions come first, then requests that only watch, in any order, then all
- * others, so that a hand-off need not go through all of the queue.  The partition lock
- * must be held.
+ * end.  Conversions come first.  The partition lock must be held.
  */
 DLockSpaceLease *
 dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
@@ -630,6 +643,8 @@ dlock_space_succeed(DLockSpaceLease *lease, DLockToken token)
 void
 dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term)
 {
+	if (term->deadline < lease->deadline)
+		tell(lease);
 	lease->ttl = term->ttl;
 	lease->deadline = term->deadline;
 	lease->bound_mono = term->bound_mono;
@@ -646,6 +661,7 @@ dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now)
 	lease->deadline = Min(lease->deadline, now);
 	lease->delay = delay;
 	lease->stopped = true;
+	tell(lease);
 	note_ends(lease);
 }
 
@@ -676,6 +692,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	if (lease->kind == DLOCK_SPACE_HELD)
 	{
 		dlock_stat_count(DLOCK_STAT_LEASES, -1);
+		tell(lease);
 		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);
