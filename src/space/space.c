@@ -38,7 +38,6 @@
 
 DLockMemoryRef *dlock_space_buckets = NULL;
 uint32		dlock_space_bits = 0;
-DLockSpaceWalks *dlock_space_walks = NULL;
 
 /* A bucket for each so many bytes of dlock.max_memory. */
 #define BYTES_PER_BUCKET	256
@@ -54,12 +53,6 @@ buckets_size(void)
 	return sizeof(DLockMemoryRef) << dlock_space_bits;
 }
 
-static Size
-walks_size(void)
-{
-	return add_size(offsetof(DLockSpaceWalks, next), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
-}
-
 /* Ask for the shared memory and the locks of the space. */
 void
 dlock_space_request(void)
@@ -68,7 +61,6 @@ dlock_space_request(void)
 
 	dlock_space_bits = Max(DLOCK_SPACE_MIN_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
 	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(dlock_space_bits)));
-	RequestAddinShmemSpace(walks_size());
 	dlock_partition_request();
 	dlock_holder_request();
 }
@@ -86,13 +78,6 @@ dlock_space_startup(void)
 	dlock_space_buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
 		memset(dlock_space_buckets, 0, size);
-	dlock_space_walks = ShmemInitStruct("dlock walks", walks_size(), &found);
-	if (!found)
-	{
-		pg_atomic_init_u32(&dlock_space_walks->count, 0);
-		for (int i = 0; i < MaxBackends; i++)
-			pg_atomic_init_u32(&dlock_space_walks->next[i], NONE);
-	}
 	dlock_partition_startup();
 	dlock_holder_startup(dlock_space_buckets + ((Size) 1 << dlock_space_bits), dlock_space_bits);
 }
@@ -551,31 +536,6 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	return lease;
 }
 
-/*
- * A request is about to leave its position in the queue: walks go on behind it, if it is the
- * last one with the next lock of the bucket.
- */
-static void
-step_walks(DLockSpaceLease *request)
-{
-	DLockSpaceLease *next;
-
-	if (pg_atomic_read_u32(&dlock_space_walks->count) == 0)
-		return;
-	next = dlock_space_next(request);
-	for (DLockSpaceEntry *entry = dlock_space_entry_of(request);
-		 next == NULL && (entry = dlock_space_next_entry(entry)) != NULL;)
-		next = dlock_space_queue(entry);
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		uint32		at = dlock_memory_ref(request);
-
-		if (pg_atomic_read_u32(&dlock_space_walks->next[process]) == at)
-			(void) pg_atomic_compare_exchange_u32(&dlock_space_walks->next[process], &at,
-												  (next != NULL) ? dlock_memory_ref(next) : NONE);
-	}
-}
-
 /* Take a request out of its queue. */
 static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
@@ -587,7 +547,6 @@ unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	}
 	if (lease->placed)
 		dlock_place_remove(lease);
-	step_walks(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
 		entry->asked_modes = entry->places = 0;
@@ -612,7 +571,6 @@ void
 dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	step_walks(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
 }

@@ -291,9 +291,11 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	# No worker is needed to tell them; and what was rolled back is not told.
 	$monitor->query_safe('BEGIN; SAVEPOINT s; DROP EXTENSION dlock; ROLLBACK TO s; COMMIT');
 	still_waits($monitor, 'DROP EXTENSION rolled back: they wait', $watcher, $two, $converter, $all);
+	my $before = wakes();
 	is($monitor->query("SET lock_timeout = '20 s'; DROP EXTENSION dlock"), '', 'DROP EXTENSION does not wait for them');
 	is($_->[1]->answer, 'ERROR 55000', "DROP EXTENSION: $_->[0]")
 	  foreach [ 'a watcher', $watcher ], [ 'a waiter', $two ], [ 'a conversion', $converter ], [ 'one that wants several', $all ];
+	cmp_ok(wakes(), '>', $before, 'DROP EXTENSION: the watcher was woken');
 	$monitor->query_safe('CREATE EXTENSION dlock');
 	is($monitor->query_safe('SELECT (SELECT count(*) FROM dlock_leases) + (SELECT count(*) FROM dlock_waiters)'), 0, 'it comes back empty');
 	woken_by('the extension made anew', 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');
