@@ -130,39 +130,17 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Does a request have a timer of its own for what ends with time?  "relied" are the modes of
- * requests in front of it that have a process, and that the lock keeps waiting.  What keeps
- * one in the same mode waiting keeps this one, too; and while one is in its way, it cannot be
- * granted.
+ * Does a request rely on the one right in front of it for what ends with time?  That is
+ * blocked and has a process, and so the timer, or relies on one in front itself.
  */
 static bool
-has_timer(DLockMode mode, uint32 relied)
-{
-	return (relied & DLOCK_RULE_BIT(mode)) == 0 && !dlock_rule_waits_behind(mode, relied);
-}
-
-/* The mode of the request right in front of one, as above; or none. */
-static uint32
-relied_in_front(const DLockSpaceLease *request)
+relies_in_front(const DLockSpaceLease *request)
 {
 	const DLockSpaceLease *previous = dlock_memory_at(request->on_lock.prev);
 
-	if (dlock_space_entry_of(request)->queue == dlock_memory_ref(request))
-		return 0;
-	return (previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
-			previous->process >= 0 && previous->kept) ? DLOCK_RULE_BIT(previous->mode) : 0;
-}
-
-/* May there be a request in the queue that has a timer, behind those relied upon? */
-static bool
-is_any_to_arm(const DLockSpaceEntry *entry, uint32 relied)
-{
-	for (int mode = 0; mode < DLOCK_MODES; mode++)
-	{
-		if ((entry->asked_modes & DLOCK_RULE_BIT(mode)) && has_timer((DLockMode) mode, relied))
-			return true;
-	}
-	return false;
+	return dlock_space_entry_of(request)->queue != dlock_memory_ref(request) &&
+		previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
+		previous->process >= 0 && previous->kept;
 }
 
 /* Is none of the requests that follow in a queue to be called now? */
@@ -216,17 +194,17 @@ drop_over(DLockSpaceEntry *entry, DLockTime now)
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
- * Of the requests that are blocked and have a process, the first one, and others that may
- * be granted earlier, have a timer for the end of what is in their way (has_timer).  This
- * ends as soon as everything behind conflicts, so its cost does not depend on how many
- * requests for leases wait; but it goes on as long as somebody behind may have a timer.
+ * Of the requests that are blocked and have a process, the first one has a timer for the end
+ * of what is in its way, and calls the others.  This ends as soon as everything behind
+ * conflicts, so its cost does not depend on how many requests for leases wait; but it goes
+ * on as long as nobody has the timer.
  */
 void
 dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
-	uint32		relied = 0;
+	bool		timed = false;	/* a request has the timer */
 	uint32		asked = 0;		/* modes */
 	uint32		attended;		/* that have not been met */
 	bool		arms = cause != DLOCK_CALL_ASKED;	/* somebody may need
@@ -293,9 +271,9 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			request->kept = true;
 		if (blocked && request->process >= 0)
 		{
-			if (has_timer(mode, relied))
+			if (!timed)
 				wake_if_late(request, crowd.until, now);
-			relied |= DLOCK_RULE_BIT(mode);
+			timed = true;
 		}
 
 		/*
@@ -305,7 +283,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		if (!blocked && callable)
 			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && is_any_to_arm(entry, relied)))
+		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && !timed))
 			return;
 	}
 	entry->asked_modes = asked;
@@ -355,7 +333,7 @@ dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLo
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
 	/* One in front looks in time, and calls this one, too. */
-	else if (!blocked || !has_timer((DLockMode) request->mode, relied_in_front(request)))
+	else if (!blocked || relies_in_front(request))
 		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
 	request->kept = blocked || request->placed;

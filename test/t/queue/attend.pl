@@ -1,7 +1,7 @@
 # Proves: places change hands at little cost.  Whoever listens for a thousand places of one lock,
 # leaves them or gives them up, visits each a few times, and few of them while others cannot
 # have the lock.  dlock_waiters visits each once.  Of two that listen the later one has the turns, and the other one sleeps.
-# What ends with time is noticed without the worker, whatever the modes in between.  A force
+# What ends with time is noticed without the worker, but for one order of modes.  A force
 # release, DROP ROLE and DROP DATABASE leave no place in the way.
 
 use strict;
@@ -296,6 +296,7 @@ granted_at($ctl, $b, 300, 'cut: the turn of a place that is kept no longer');
 release('cut', 'b');
 
 # The end of a place lets in who could stand beside the holders, behind requests that may not.
+# Who waits for the holder does not look at the place's time; the worker does.
 foreach my $order ([qw(a p)], [qw(p a)])
 {
 	holder('modes', '5 h', ", mode => 'CW'");
@@ -306,7 +307,9 @@ foreach my $order ([qw(a p)], [qw(p a)])
 	}
 	enqueue($ctl, $c, "SELECT dlock_acquire('modes', 'c', '1 h', NULL, 'shared')");
 	enqueue($ctl, $b, "SELECT dlock_acquire('modes', 'b', '1 h', NULL, 'CR')");
+	resume_worker($node);
 	granted_at($ctl, $b, 1200, "modes (@$order): when the place is over");
+	still_worker($node);
 	still_waits($ctl, "modes (@$order): the others wait for the holder", $c, $d);
 	release('modes', 'holder');
 	isnt($_->answer, '', "modes (@$order): who waits for the holder") foreach $c, $d;
@@ -323,7 +326,9 @@ advance(1800, $ctl);
 still_waits($ctl, 'modes: a place with a process is not over', $b);
 cancel($l);
 like($l->answer, qr/57014/, 'modes: it has none');
+resume_worker($node);
 granted_at($ctl, $b, 3600, 'modes: when the place is over that was left');
+still_worker($node);
 release('modes', 'holder');
 isnt($d->answer, '', 'modes: who waits for the holder');
 release('modes', $_) foreach qw(a b);
