@@ -73,13 +73,6 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 
 /* ---- calling ---- */
 
-/* Is a request the only one in the queue of its lock? */
-static bool
-is_alone(DLockSpaceEntry *entry, DLockSpaceLease *request)
-{
-	return dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
-}
-
 /* Recompute what the holders come to, if "earliest" has passed. */
 static void
 refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
@@ -103,19 +96,22 @@ wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
 		wake(request);
 }
 
-/* Wake the process of a conversion that can be made, or if it would look too late. */
-static void
+/*
+ * Wake the process of a conversion that can be made, or whose lease has ended, or if it
+ * would look too late.  Returns the mode that it keeps others out in, as a set.
+ */
+static uint32
 call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
 				DLockTime now)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	DLockHolderCrowd others =
-		dlock_holder_without(*crowd, dlock_holder_find_token(entry, request->token), now);
+	DLockSpaceLease *own = dlock_holder_converted(dlock_space_entry_of(request), request, now);
+	DLockHolderCrowd others = dlock_holder_without(*crowd, own, now);
 
-	if (dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
+	if (own != NULL && dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
 		wake_if_late(request, crowd->until, now);
 	else
 		dlock_space_wake(request->process);
+	return (own != NULL) ? DLOCK_RULE_BIT(request->mode) : 0;
 }
 
 /* Has the owner of a request for a lease got one by another request? */
@@ -169,27 +165,6 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Remove the places in front that are over.  The lock would go with the last one, which
- * is left to the worker.
- */
-static void
-drop_over(DLockSpaceEntry *entry, DLockTime now)
-{
-	DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
-
-	while (request != NULL && request->kind != DLOCK_SPACE_ASKED)
-		request = dlock_space_next(request);
-	while (request != NULL && dlock_space_is_over(request, now) &&
-		   (dlock_space_holders(entry) != NULL || !is_alone(entry, request)))
-	{
-		DLockSpaceLease *over = request;
-
-		request = dlock_space_next(over);
-		dlock_space_remove(entry, over);
-	}
-}
-
-/*
  * Call the requests in the queue of a lock that can be granted, and wake the
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
@@ -217,7 +192,6 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	crowd = dlock_holder_survey(entry, now);
 	if (!arms && is_closed(entry, &crowd, 0))
 		return;
-	drop_over(entry, now);
 	attended = dlock_place_attended(entry);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
@@ -228,13 +202,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 
 		if (request->kind != DLOCK_SPACE_ASKED)
 		{
-			if (!dlock_holder_is_waiting(entry, request, now))
-				dlock_space_wake(request->process);
-			else
-			{
-				call_conversion(request, &crowd, ahead, now);
-				ahead |= DLOCK_RULE_BIT(mode);
-			}
+			ahead |= call_conversion(request, &crowd, ahead, now);
 			continue;
 		}
 
@@ -489,7 +457,8 @@ void
 dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	bool		is_last = dlock_space_holders(entry) == NULL && is_alone(entry, request);
+	bool		is_last = dlock_space_holders(entry) == NULL &&
+		dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
 
 	dlock_space_remove(entry, request);
 	if (!is_last)
