@@ -581,7 +581,7 @@ keep_place(DLockAcquire *acquire)
 		dlock_keep_make(place, now, now + request->keep, now);
 		acquire->granted->token = place->token;
 	}
-	acquire->granted->until = place->token;
+	acquire->granted->since = place->token;
 }
 
 /*
@@ -632,10 +632,9 @@ enqueue(DLockAcquire *acquire)
 		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
-	acquire->granted->until =
-		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
-						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
-						  acquire->step.now);
+	dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
+					  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
+					  acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }
 

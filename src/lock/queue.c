@@ -332,18 +332,14 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 /*
  * This process begins to wait for "count" requests, the first of which is at
  * "first"; "owner" is the hash of their owner.  The partitions of the set must be
- * locked exclusively.
- *
- * Returns when to look at them, see dlock_queue_look(); the process looks after
- * deadlock_timeout in any case.
+ * locked exclusively.  The process looks next (dlock_queue_look).
  */
-DLockTime
+void
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
-	DLockTime	until;
 
 	Assert(mine->state == DLOCK_PROCESS_IDLE);
 	mine->called = false;
@@ -358,7 +354,9 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->serial++;
 	pg_write_barrier();
 	mine->state = DLOCK_PROCESS_WAITING;
-	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
+		 request != NULL; request = dlock_space_request_next(request))
+		request->deadline = DLOCK_TIME_FOREVER; /* none to pass on */
 }
 
 /*

@@ -45,9 +45,9 @@ extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
 extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until);
 
-extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-								   const DLockPartitionSet *set, int count,
-								   DLockMemoryRef first, DLockTime now);
+extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+							  const DLockPartitionSet *set, int count,
+							  DLockMemoryRef first, DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
