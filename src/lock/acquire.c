@@ -519,11 +519,11 @@ grant(DLockAcquire *acquire)
 		else if (i == 0)
 			path = lease;
 
-		/* Observers, requests with a later timer, the owner's others. */
+		/* Requests with a later timer, the owner's others. */
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
-			dlock_queue_call(item->entry, step->now, DLOCK_CALL_CHANGED);
+			dlock_queue_call(item->entry, step->now, DLOCK_CALL_AGAIN);
 		}
 	}
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
@@ -533,7 +533,7 @@ grant(DLockAcquire *acquire)
 		if (acquire->sleeps)
 			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
-	dlock_process_owner_gained(shared->oid, &owner);
+	dlock_process_owner_gained(&owner);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -581,7 +581,7 @@ keep_place(DLockAcquire *acquire)
 		dlock_keep_make(place, now, now + request->keep, now);
 		acquire->granted->token = place->token;
 	}
-	acquire->granted->until = place->token;
+	acquire->granted->since = place->token;
 }
 
 /*
@@ -632,10 +632,9 @@ enqueue(DLockAcquire *acquire)
 		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
-	acquire->granted->until =
-		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
-						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
-						  acquire->step.now);
+	dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
+					  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
+					  acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -129,7 +129,7 @@ tell_end(DLockStep *step, DLockSpaceLease *lease)
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	for (; lease != NULL; lease = dlock_space_next_part(lease))
-		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_CHANGED);
+		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_AGAIN);
 }
 
 /* What is said of a lease. */
@@ -351,8 +351,8 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_process_owner_hash(&owner),
-							 &step->set, 1, place, step->now);
+	dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_process_owner_hash(&owner),
+					  &step->set, 1, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -399,9 +399,9 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_process_owner_gained(step->db->shared->oid, &owner);
+	dlock_process_owner_gained(&owner);
 	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
-	dlock_queue_call(entry, step->now, DLOCK_CALL_CHANGED);
+	dlock_queue_call(entry, step->now, DLOCK_CALL_AGAIN);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)
 	{

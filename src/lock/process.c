@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * process.c
- *	  Processes that wait: their requests, what wakes them beside a turn, who blocks them.
+ *	  Processes that wait: their requests, and who blocks them.
  *
  * NOTES
  *	  The requests themselves stand in the queues of their locks
@@ -15,11 +15,8 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "port/atomics.h"
-#include "storage/ipc.h"
 #include "storage/shmem.h"
 
 #include "base/clock.h"
@@ -28,40 +25,14 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/process.h"
-#include "space/count.h"
 #include "space/holder.h"
+#include "space/signal.h"
 
-/*
- * Backends that wait and have looked for a deadlock: they are told when their owner
- * gets something.  They are counted by the hash of the owner (space/count.c), so a grant
- * finds out in O(1) that nobody is to be told of it.
- */
-typedef struct DLockProcessListenShared
-{
-	pg_atomic_uint32 count;
-	pg_atomic_uint32 observers; /* processes that watch a lock */
-
-	/*
-	 * By process: the hash of the owner, zero for those that do not listen.
-	 * Set by the process, with its partitions locked; cleared by the first
-	 * that tells it, or with the end of the wait.
-	 */
-	pg_atomic_uint32 owners[FLEXIBLE_ARRAY_MEMBER];
-} DLockProcessListenShared;
-
-static DLockProcessListenShared *listeners = NULL;
 static DLockProcessShared *places = NULL;
-
-static Size
-listeners_size(void)
-{
-	return add_size(sizeof(DLockProcessListenShared), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
-}
 
 void
 dlock_process_request(void)
 {
-	RequestAddinShmemSpace(listeners_size());
 	RequestAddinShmemSpace(mul_size(sizeof(DLockProcessShared), MaxBackends));
 }
 
@@ -75,13 +46,6 @@ dlock_process_startup(void)
 	places = ShmemInitStruct("dlock waits", size, &found);
 	if (!found)
 		memset(places, 0, size);
-	listeners = ShmemInitStruct("dlock listeners", listeners_size(), &found);
-	if (found)
-		return;
-	pg_atomic_init_u32(&listeners->count, 0);
-	pg_atomic_init_u32(&listeners->observers, 0);
-	for (int i = 0; i < MaxBackends; i++)
-		pg_atomic_init_u32(&listeners->owners[i], 0);
 }
 
 /* The place of a process, by its number (MyProcNumber). */
@@ -119,21 +83,6 @@ dlock_process_owner_hash(const DLockOwner *owner)
 	return Max(1, dlock_name_hash(owner->role, &owner->name));
 }
 
-/* The key by which the backends that listen for an owner are counted. */
-static inline uint64
-listener_key(uint32 owner)
-{
-	return hash_bytes_uint32_extended(owner, 0);
-}
-
-/* One more backend listens for an owner, or one less. */
-static void
-count_listener(uint32 owner, int by)
-{
-	dlock_count_add(DLOCK_COUNT_LISTENERS, listener_key(owner), by);
-	(void) pg_atomic_fetch_add_u32(&listeners->count, by);
-}
-
 /*
  * This process waits, and is about to look for a deadlock: from now on it is told
  * once if its owner gets something.  Its partitions must be locked, in any mode.
@@ -141,31 +90,8 @@ count_listener(uint32 owner, int by)
 void
 dlock_process_listen(void)
 {
-	int			me = MyProcNumber;
-	uint32		owner = places[me].owner;
-
-	Assert(places[me].state == DLOCK_PROCESS_WAITING && owner != 0);
-	count_listener(owner, 1);	/* first, so that it is never too low */
-	if (pg_atomic_exchange_u32(&listeners->owners[me], owner) != 0)
-		count_listener(owner, -1);
-}
-
-/* Does this process listen still, so that it can sleep for long? */
-bool
-dlock_process_listens(void)
-{
-	return pg_atomic_read_u32(&listeners->owners[MyProcNumber]) != 0;
-}
-
-/* A process listens no longer; false if it did not. */
-static bool
-end_listening(int process)
-{
-	uint32		owner = pg_atomic_exchange_u32(&listeners->owners[process], 0);
-
-	if (owner != 0)
-		count_listener(owner, -1);
-	return owner != 0;
+	Assert(places[MyProcNumber].state == DLOCK_PROCESS_WAITING);
+	dlock_signal_listen(places[MyProcNumber].owner);
 }
 
 /*
@@ -236,24 +162,21 @@ dlock_process_end(int process, DLockProcessState state)
 	DLockProcessShared *wait = dlock_process_at(process);
 
 	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_PROCESS_WAITING);
-	(void) end_listening(process);
-	if (wait->kind == DLOCK_SPACE_WATCH)
-		(void) pg_atomic_fetch_sub_u32(&listeners->observers, 1);
+	dlock_signal_end_listening(process);
 	pg_write_barrier();
 	wait->state = state;
 }
 
 /*
- * Does a process wait for a lock of this database, and not only watch?  Without
- * the partitions of its requests locked this is only a hint.
+ * Does a process wait for a lock of this database?  Without the partitions of its
+ * requests locked this is only a hint.
  */
 bool
 dlock_process_is_for_lock(int process, Oid database)
 {
 	volatile DLockProcessShared *wait = dlock_process_at(process);
 
-	return wait->state == DLOCK_PROCESS_WAITING && wait->database == database &&
-		wait->kind != DLOCK_SPACE_WATCH;
+	return wait->state == DLOCK_PROCESS_WAITING && wait->database == database;
 }
 
 /*
@@ -266,61 +189,10 @@ dlock_process_is_for_lock(int process, Oid database)
  * backend, wakes those by which it waits once in that time, not with every lock.
  */
 void
-dlock_process_owner_gained(Oid database, const DLockOwner *owner)
+dlock_process_owner_gained(const DLockOwner *owner)
 {
-	uint32		hash;
-
-	if (pg_atomic_read_u32(&listeners->count) == 0)
-		return;
-	hash = dlock_process_owner_hash(owner);
-	if (dlock_count_read(DLOCK_COUNT_LISTENERS, listener_key(hash)) == 0)
-		return;
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		if (pg_atomic_read_u32(&listeners->owners[process]) == hash &&
-			dlock_process_is_for_lock(process, database) &&
-			end_listening(process))
-			dlock_space_wake(process);
-	}
-}
-
-/* This process begins to watch a lock; it is counted until dlock_process_end(). */
-void
-dlock_process_observes(void)
-{
-	(void) pg_atomic_fetch_add_u32(&listeners->observers, 1);
-}
-
-/*
- * What this process was granted on locks is confirmed: wake the observers.  Without
- * observers anywhere this costs nothing.  No partition lock may be held.  Cannot fail.
- *
- * No wake-up is lost: a process is counted as an observer before it looks last at what
- * is confirmed, and here the confirmation comes before the look at the count.
- */
-void
-dlock_process_tell_observers(Oid database, const DLockBytes *names, int count)
-{
-	Assert(!dlock_partition_is_any_held());
-	pg_memory_barrier();
-	if (pg_atomic_read_u32(&listeners->observers) == 0)
-		return;
-	for (int i = 0; i < count; i++)
-	{
-		uint32		hash = dlock_name_hash(database, &names[i]);
-		DLockSpaceEntry *entry;
-
-		dlock_partition_lock(hash, LW_SHARED);
-		entry = dlock_space_find(database, hash, &names[i]);
-		for (DLockSpaceLease *request = (entry != NULL) ? dlock_space_queue(entry) : NULL;
-			 request != NULL && request->kind != DLOCK_SPACE_ASKED;
-			 request = dlock_space_next(request))
-		{
-			if (request->kind == DLOCK_SPACE_WATCH)
-				dlock_space_wake(request->process);
-		}
-		dlock_partition_unlock(hash);
-	}
+	if (dlock_signal_is_any_listening())
+		dlock_signal_tell(dlock_process_owner_hash(owner));
 }
 
 /* ---- who blocks them, for people to read ---- */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * process.h
- *	  Processes that wait: their requests, what wakes them beside a turn, who blocks them.
+ *	  Processes that wait: their requests, and who blocks them.
  *
  *-------------------------------------------------------------------------
  */
@@ -35,8 +35,7 @@ typedef struct DLockProcessShared
 	bool		called;			/* a request of it was; set by anyone, cleared
 								 * by the process */
 	Oid			database;
-	uint32		owner;			/* hash of the owner that waits; zero if it
-								 * watches */
+	uint32		owner;			/* hash of the owner that waits */
 	DLockSpaceKind kind;
 	DLockPartitionSet set;		/* the partitions of its requests */
 	int			count;			/* of requests */
@@ -76,12 +75,9 @@ extern bool dlock_process_is_within(int process, Oid database, const DLockPartit
 extern bool dlock_process_is_for_lock(int process, Oid database);
 extern void dlock_process_end(int process, DLockProcessState state);
 
-/* wake-ups for a deadlock check, and of observers */
+/* wake-ups for a deadlock check */
 extern void dlock_process_listen(void);
-extern bool dlock_process_listens(void);
-extern void dlock_process_owner_gained(Oid database, const DLockOwner *owner);
-extern void dlock_process_observes(void);
-extern void dlock_process_tell_observers(Oid database, const DLockBytes *names, int count);
+extern void dlock_process_owner_gained(const DLockOwner *owner);
 
 /* who blocks it */
 extern void dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode,

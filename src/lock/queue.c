@@ -34,6 +34,7 @@
 #include "lock/queue.h"
 #include "space/holder.h"
 #include "space/place.h"
+#include "space/signal.h"
 
 /* Wake the process of a request, if it has one. */
 static void
@@ -72,13 +73,6 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 
 /* ---- calling ---- */
 
-/* Is a request the only one in the queue of its lock? */
-static bool
-is_alone(DLockSpaceEntry *entry, DLockSpaceLease *request)
-{
-	return dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
-}
-
 /* Recompute what the holders come to, if "earliest" has passed. */
 static void
 refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
@@ -102,19 +96,22 @@ wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
 		wake(request);
 }
 
-/* Wake the process of a conversion that can be made, or if it would look too late. */
-static void
+/*
+ * Wake the process of a conversion that can be made, or whose lease has ended, or if it
+ * would look too late.  Returns the mode that it keeps others out in, as a set.
+ */
+static uint32
 call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
 				DLockTime now)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	DLockHolderCrowd others =
-		dlock_holder_without(*crowd, dlock_holder_find_token(entry, request->token), now);
+	DLockSpaceLease *own = dlock_holder_converted(dlock_space_entry_of(request), request, now);
+	DLockHolderCrowd others = dlock_holder_without(*crowd, own, now);
 
-	if (dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
+	if (own != NULL && dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
 		wake_if_late(request, crowd->until, now);
 	else
 		dlock_space_wake(request->process);
+	return (own != NULL) ? DLOCK_RULE_BIT(request->mode) : 0;
 }
 
 /* Has the owner of a request for a lease got one by another request? */
@@ -129,39 +126,17 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Does a request have a timer of its own for what ends with time?  "relied" are the modes of
- * requests in front of it that have a process, and that the lock keeps waiting.  What keeps
- * one in the same mode waiting keeps this one, too; and while one is in its way, it cannot be
- * granted.
+ * Does a request rely on the one right in front of it for what ends with time?  That is
+ * blocked and has a process, and so the timer, or relies on one in front itself.
  */
 static bool
-has_timer(DLockMode mode, uint32 relied)
-{
-	return (relied & DLOCK_RULE_BIT(mode)) == 0 && !dlock_rule_waits_behind(mode, relied);
-}
-
-/* The mode of the request right in front of one, as above; or none. */
-static uint32
-relied_in_front(const DLockSpaceLease *request)
+relies_in_front(const DLockSpaceLease *request)
 {
 	const DLockSpaceLease *previous = dlock_memory_at(request->on_lock.prev);
 
-	if (dlock_space_entry_of(request)->queue == dlock_memory_ref(request))
-		return 0;
-	return (previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
-			previous->process >= 0 && previous->kept) ? DLOCK_RULE_BIT(previous->mode) : 0;
-}
-
-/* May there be a request in the queue that has a timer, behind those relied upon? */
-static bool
-is_any_to_arm(const DLockSpaceEntry *entry, uint32 relied)
-{
-	for (int mode = 0; mode < DLOCK_MODES; mode++)
-	{
-		if ((entry->asked_modes & DLOCK_RULE_BIT(mode)) && has_timer((DLockMode) mode, relied))
-			return true;
-	}
-	return false;
+	return dlock_space_entry_of(request)->queue != dlock_memory_ref(request) &&
+		previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
+		previous->process >= 0 && previous->kept;
 }
 
 /* Is none of the requests that follow in a queue to be called now? */
@@ -190,42 +165,21 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Remove the places in front that are over.  The lock would go with the last one, which
- * is left to the worker.
- */
-static void
-drop_over(DLockSpaceEntry *entry, DLockTime now)
-{
-	DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
-
-	while (request != NULL && request->kind != DLOCK_SPACE_ASKED)
-		request = dlock_space_next(request);
-	while (request != NULL && dlock_space_is_over(request, now) &&
-		   (dlock_space_holders(entry) != NULL || !is_alone(entry, request)))
-	{
-		DLockSpaceLease *over = request;
-
-		request = dlock_space_next(over);
-		dlock_space_remove(entry, over);
-	}
-}
-
-/*
  * Call the requests in the queue of a lock that can be granted, and wake the
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
- * Of the requests that are blocked and have a process, the first one, and others that may
- * be granted earlier, have a timer for the end of what is in their way (has_timer).  This
- * ends as soon as everything behind conflicts, so its cost does not depend on how many
- * requests for leases wait; but it goes on as long as somebody behind may have a timer.
+ * Of the requests that are blocked and have a process, the first one has a timer for the end
+ * of what is in its way, and calls the others.  This ends as soon as everything behind
+ * conflicts, so its cost does not depend on how many requests for leases wait; but it goes
+ * on as long as nobody has the timer.
  */
 void
 dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
-	uint32		relied = 0;
+	bool		timed = false;	/* a request has the timer */
 	uint32		asked = 0;		/* modes */
 	uint32		attended;		/* that have not been met */
 	bool		arms = cause != DLOCK_CALL_ASKED;	/* somebody may need
@@ -238,7 +192,6 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	crowd = dlock_holder_survey(entry, now);
 	if (!arms && is_closed(entry, &crowd, 0))
 		return;
-	drop_over(entry, now);
 	attended = dlock_place_attended(entry);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
@@ -247,17 +200,9 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		bool		blocked;
 		bool		callable;
 
-		if (request->kind == DLOCK_SPACE_WATCH && cause != DLOCK_CALL_CHANGED)
-			continue;
 		if (request->kind != DLOCK_SPACE_ASKED)
 		{
-			if (!dlock_holder_is_waiting(entry, request, now))
-				dlock_space_wake(request->process);
-			else
-			{
-				call_conversion(request, &crowd, ahead, now);
-				ahead |= DLOCK_RULE_BIT(mode);
-			}
+			ahead |= call_conversion(request, &crowd, ahead, now);
 			continue;
 		}
 
@@ -294,9 +239,9 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			request->kept = true;
 		if (blocked && request->process >= 0)
 		{
-			if (has_timer(mode, relied))
+			if (!timed)
 				wake_if_late(request, crowd.until, now);
-			relied |= DLOCK_RULE_BIT(mode);
+			timed = true;
 		}
 
 		/*
@@ -306,7 +251,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		if (!blocked && callable)
 			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && is_any_to_arm(entry, relied)))
+		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && !timed))
 			return;
 	}
 	entry->asked_modes = asked;
@@ -329,17 +274,11 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
 
-	switch ((DLockSpaceKind) request->kind)
-	{
-		case DLOCK_SPACE_WATCH:
-			return false;
-		case DLOCK_SPACE_CONVERT:
-			return dlock_holder_converted(entry, request, now) == NULL;
-		default:
-			owner = dlock_space_lease_owner(request, buffer);
-			return is_owned_otherwise(request, now) ||
-				dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
-	}
+	if (request->kind == DLOCK_SPACE_CONVERT)
+		return dlock_holder_converted(entry, request, now) == NULL;
+	owner = dlock_space_lease_owner(request, buffer);
+	return is_owned_otherwise(request, now) ||
+		dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
 }
 
 /*
@@ -354,8 +293,6 @@ dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLo
 	bool		blocked;
 
 	*until = DLOCK_TIME_FOREVER;
-	if (request->kind == DLOCK_SPACE_WATCH)
-		return true;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);
@@ -364,7 +301,7 @@ dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLo
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
 	/* One in front looks in time, and calls this one, too. */
-	else if (!blocked || !has_timer((DLockMode) request->mode, relied_in_front(request)))
+	else if (!blocked || relies_in_front(request))
 		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
 	request->kept = blocked || request->placed;
@@ -394,19 +331,15 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 
 /*
  * This process begins to wait for "count" requests, the first of which is at
- * "first"; "owner" is the hash of their owner, zero if it only watches.  The
- * partitions of the set must be locked exclusively.
- *
- * Returns when to look at them, see dlock_queue_look(); the process looks after
- * deadlock_timeout in any case.
+ * "first"; "owner" is the hash of their owner.  The partitions of the set must be
+ * locked exclusively.  The process looks next (dlock_queue_look).
  */
-DLockTime
+void
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
-	DLockTime	until;
 
 	Assert(mine->state == DLOCK_PROCESS_IDLE);
 	mine->called = false;
@@ -421,9 +354,9 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->serial++;
 	pg_write_barrier();
 	mine->state = DLOCK_PROCESS_WAITING;
-	if (kind == DLOCK_SPACE_WATCH)
-		dlock_process_observes();
-	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
+		 request != NULL; request = dlock_space_request_next(request))
+		request->deadline = DLOCK_TIME_FOREVER; /* none to pass on */
 }
 
 /*
@@ -522,11 +455,11 @@ void
 dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
-	bool		is_last = dlock_space_holders(entry) == NULL && is_alone(entry, request);
+	bool		is_last = dlock_space_holders(entry) == NULL &&
+		dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
 
 	dlock_space_remove(entry, request);
-	if (!is_last && !is_watcher)
+	if (!is_last)
 		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
@@ -614,7 +547,8 @@ dlock_queue_leave(void)
 
 /*
  * The extension is no longer in this database: nobody waits for its locks any
- * more.  Nobody can begin to, either, since the store is locked.
+ * more.  Nobody can begin to, either, since the store is locked.  Those that watch
+ * or listen look, and find that.
  */
 void
 dlock_queue_dismiss(Oid database)
@@ -637,4 +571,5 @@ dlock_queue_dismiss(Oid database)
 		dlock_partition_unlock_set(&set);
 	}
 	dlock_place_wake_listeners(database);
+	dlock_signal_tell_all();
 }

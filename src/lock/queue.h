@@ -26,9 +26,8 @@ typedef enum DLockQueueNews
 /* Why a queue is called. */
 typedef enum DLockQueueCause
 {
-	DLOCK_CALL_CHANGED,			/* leases have changed: those that watch, too */
-	DLOCK_CALL_AGAIN,			/* a request has gone or moved, or may have
-								 * been overlooked */
+	DLOCK_CALL_AGAIN,			/* leases have changed; or a request has gone
+								 * or moved, or may have been overlooked */
 	DLOCK_CALL_ASKED,			/* a request has come in vain: nobody may have
 								 * told the first in front of it of its turn */
 	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last
@@ -46,9 +45,9 @@ extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
 extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until);
 
-extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-								   const DLockPartitionSet *set, int count,
-								   DLockMemoryRef first, DLockTime now);
+extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+							  const DLockPartitionSet *set, int count,
+							  DLockMemoryRef first, DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);

@@ -558,7 +558,7 @@ static void
 call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
-		dlock_queue_call(entry, now, DLOCK_CALL_CHANGED);
+		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 	else if (dlock_space_holders(entry) == NULL || entry->places)
 		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
 }
@@ -673,5 +673,5 @@ dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)
 	}
 	dlock_space_stop(lease, delay, step->now);
 	for (; lease != NULL; lease = dlock_space_next_part(lease))
-		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_CHANGED);
+		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_AGAIN);
 }

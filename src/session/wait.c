@@ -4,7 +4,7 @@
  *	  Calls that may wait: acquire, convert, watch.
  *
  * NOTES
- *	  A call asks for something, and if it has to wait, its process goes into
+ *	  A call asks for a lease, and if it has to wait, its process goes into
  *	  the queue and sleeps on its latch.  It is woken at its turn (lock/queue.c),
  *	  and wakes by itself for five things: its time is up; a lease that blocks it
  *	  ends, so that it takes the lock over even if no other backend does anything;
@@ -20,6 +20,9 @@
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  What it was granted by then is undone like any other
  *	  grant that is not answered (session/grants.c).
+ *
+ *	  A call that watches stands in no queue.  It sleeps until somebody tells of a change
+ *	  (space/signal.c), or what it knows ends.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,12 +47,11 @@
 #include "lock/held.h"
 #include "lock/keep.h"
 #include "lock/queue.h"
-#include "lock/step.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
-#include "space/place.h"
-#include "space/walk.h"
+#include "space/holder.h"
+#include "space/signal.h"
 #include "store/flush.h"
 
 /* As in libpq/libpq.h, which wants the headers of Kerberos. */
@@ -71,7 +73,6 @@ typedef DLockAcquireAnswer (*DLockWaitAsk) (DLockWaitCall *waiting, DLockDatabas
 /* A call that may wait. */
 struct DLockWaitCall
 {
-	DLockSpaceKind kind;
 	DLockWaitAsk ask;
 	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
@@ -84,43 +85,38 @@ struct DLockWaitCall
 
 	/* what it asks for, by kind, and the answer */
 	DLockAcquireRequest request;
-	DLockToken	token;			/* of the lease to convert, or of the holder
-								 * seen */
+	DLockToken	token;			/* of the lease to convert */
 	DLockAcquireGranted granted;
-	DLockWaitHolder *holder;
 };
 
+/* When is a span from now over? */
+static DLockTime
+deadline_of(DLockTime now, DLockTime wait)
+{
+	return (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
+}
+
 static DLockWaitCall
-begin_call(DLockSpaceKind kind, DLockWaitAsk ask, const DLockBytes *name, DLockMode mode,
-		   DLockTime wait)
+begin_call(DLockWaitAsk ask, const DLockBytes *name, DLockMode mode, DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
 	DLockTime	check_every = (DLockTime) DeadlockTimeout * 1000;
 
 	return (DLockWaitCall)
 	{
-		.kind = kind,
-			.ask = ask,
+		.ask = ask,
 			.name = name,
 			.mode = mode,
 			.began = now,
-			.deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait,
+			.deadline = deadline_of(now, wait),
 			.check_every = check_every,
 			.check_at = now + check_every,
-			.lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
+			.lock_timeout_at = (LockTimeout > 0) ?
 			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
 	};
 }
 
 /* ---- leaving in an error ---- */
-
-/* The wait is over, one way or another. */
-static void
-count_wait(const DLockWaitCall *waiting)
-{
-	if (waiting->kind != DLOCK_SPACE_WATCH)
-		dlock_stat_count_wait(dlock_clock_now() - waiting->began);
-}
 
 /* The clean-up.  Must not fail. */
 static void
@@ -130,7 +126,7 @@ abandon(int code, Datum arg)
 	LWLockReleaseAll();
 	DLOCK_FAULT_STOP("abandon");
 	dlock_queue_leave();
-	count_wait((DLockWaitCall *) DatumGetPointer(arg));
+	dlock_stat_count_wait(dlock_clock_now() - ((DLockWaitCall *) DatumGetPointer(arg))->began);
 }
 
 /* ---- waiting ---- */
@@ -161,8 +157,6 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 	waiting->check_at = now + waiting->check_every;
 	waiting->check_every = Min(2 * waiting->check_every,
 							   DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
-	if (waiting->kind == DLOCK_SPACE_WATCH)
-		return;
 
 	dlock_session_shared(&db);
 	circle = dlock_deadlock_check(&db, dlock_grants_are_bound());
@@ -183,20 +177,6 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 				 errdetail_log("Blocked by: %s.", blockers)));
 	}
 	dlock_queue_call_mine();
-}
-
-static uint32
-wait_event(const DLockWaitCall *waiting)
-{
-	static uint32 acquire_event = 0;
-	static uint32 watch_event = 0;
-
-	if (acquire_event == 0)
-	{
-		acquire_event = WaitEventExtensionNew("DLockAcquire");
-		watch_event = WaitEventExtensionNew("DLockWatch");
-	}
-	return (waiting->kind == DLOCK_SPACE_WATCH) ? watch_event : acquire_event;
 }
 
 /* The extension was dropped, and so were the requests of this process. */
@@ -264,8 +244,7 @@ give_up(DLockWaitCall *waiting)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("canceling statement due to lock timeout")));
-	if (waiting->kind != DLOCK_SPACE_WATCH)
-		dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
+	dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
 	return DLOCK_ANSWER_REFUSED;
 }
 
@@ -278,12 +257,6 @@ look(DLockWaitCall *waiting, DLockTime *until)
 {
 	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
 
-	if (waiting->kind == DLOCK_SPACE_WATCH)
-	{
-		DLOCK_FAULT("ask_again");
-		*until = ask_again(waiting, &answer) ? waiting->granted.until : dlock_clock_now() + DLOCK_WAIT_RETRY;
-		return answer;
-	}
 	switch (dlock_queue_look(waiting->check_at, until))
 	{
 		case DLOCK_QUEUE_GONE:
@@ -299,40 +272,30 @@ look(DLockWaitCall *waiting, DLockTime *until)
 	return answer;
 }
 
-/*
- * Wait, being in the queue, and ask again until there is an answer.
- *
- * A backend has looked when it enters the queue, under the same locks, and what changes
- * after that sets its latch.  So it need not look before its first nap, unless an
- * interrupt is pending: to process that may reset the latch.
- */
+/* Wait, being in the queue, and ask again until there is an answer. */
 static DLockAcquireAnswer
 wait_in_queue(DLockWaitCall *waiting)
 {
-	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
-	DLockTime	until = waiting->granted.until;
+	static uint32 event = 0;
 
-	for (bool looks = InterruptPending;; looks = true)
+	if (event == 0)
+		event = WaitEventExtensionNew("DLockAcquire");
+	for (;;)
 	{
+		DLockAcquireAnswer answer;
+		DLockTime	until;
 		DLockTime	now;
 
-		if (looks)
-		{
-			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
-			answer = look(waiting, &until);
-		}
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		answer = look(waiting, &until);
 		if (answer != DLOCK_ANSWER_QUEUED)
 			return answer;
 
 		now = dlock_clock_now();
 		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
-		{
-			if (looks)
-				return give_up(waiting);
-			continue;
-		}
-		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_process_listens())
+			return give_up(waiting);
+		if (!dlock_signal_listens())
 		{
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
 			waiting->check_at = Min(waiting->check_at, now + waiting->check_every);
@@ -347,7 +310,7 @@ wait_in_queue(DLockWaitCall *waiting)
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
 		if (until > now)
-			dlock_wait_nap(now, until, wait_event(waiting));
+			dlock_wait_nap(now, until, event);
 	}
 }
 
@@ -355,7 +318,7 @@ wait_in_queue(DLockWaitCall *waiting)
 static void
 end_wait(const DLockWaitCall *waiting, bool granted)
 {
-	count_wait(waiting);
+	dlock_stat_count_wait(dlock_clock_now() - waiting->began);
 	if (granted && waiting->was_logged)
 	{
 		DLockTime	waited = dlock_clock_now() - waiting->began;
@@ -401,7 +364,7 @@ call(DLockWaitCall *waiting)
 bool
 dlock_wait_is_long(const DLockAcquireGranted *granted)
 {
-	return dlock_clock_now() - granted->until >= (DLockTime) DeadlockTimeout * 1000;
+	return dlock_clock_now() - granted->since >= (DLockTime) DeadlockTimeout * 1000;
 }
 
 static DLockAcquireAnswer
@@ -442,16 +405,19 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	return answer;
 }
 
-/* Grants on these locks become durable as synchronous_commit asks for, and observers are told. */
+/*
+ * Grants on these locks become durable as synchronous_commit asks for, and those that watch
+ * are told.  The barrier comes between what is granted or confirmed and the question who
+ * listens.
+ */
 void
 dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
 {
 	DLOCK_FAULT("granted");
 	dlock_flush_commit(lsn);
-
-	/* Without a record to wait for, observers were woken by the grant. */
-	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(lsn))
-		dlock_process_tell_observers(MyDatabaseId, names, count);
+	pg_memory_barrier();
+	for (int i = 0; i < count && dlock_signal_is_any_listening(); i++)
+		dlock_signal_tell(dlock_name_hash(MyDatabaseId, &names[i]));
 }
 
 /*
@@ -478,8 +444,7 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 DLockToken
 dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
-									   request->mode, wait);
+	DLockWaitCall waiting = begin_call(ask_to_acquire, &request->names[0], request->mode, wait);
 
 	waiting.request = *request;
 	return take_answer(&waiting, call(&waiting), request->path ? 1 : request->count);
@@ -548,7 +513,7 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 DLockToken
 dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode, DLockTime wait)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
+	DLockWaitCall waiting = begin_call(ask_to_convert, name, mode, wait);
 
 	waiting.token = token;
 
@@ -580,172 +545,82 @@ describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitHolder *holder)
 	dlock_space_copy_text(leader, leader->owner_len, leader->payload_len, holder->payload);
 }
 
-typedef struct DLockWaitWatch
-{
-	DLockWaitCall *waiting;
-	uint32		hash;			/* of the name of the lock */
-	bool		may_wait;
-	bool		changed;
-
-	/* The newest lease, where that takes a walk over all of many. */
-	bool		unsure;			/* the walk is to be made, or made again */
-	bool		walked;
-	DLockToken	newest;			/* what it has found; or none */
-	DLockTime	now;
-} DLockWaitWatch;
-
-/* Put a request to watch the lock into its queue. */
-static DLockStepLack
-enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
-{
-	DLockWaitCall *waiting = watch->waiting;
-	Oid			database = step->db->shared->oid;
-	DLockLeaseValue value = {
-		.token = waiting->token,.mode = DLOCK_MODE_NL,.name = *waiting->name
-	};
-	DLockMemoryRef place = DLOCK_MEMORY_NONE;
-
-	if (!dlock_space_prepare(waiting->name->len, 0, 1))
-	{
-		step->room = (DLockStepRoom)
-		{
-			.count = 1,.name_len = waiting->name->len
-		};
-		return DLOCK_LACKS_ROOM;
-	}
-	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
-	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
-							 place, step->now);
-	return DLOCK_LACKS_NOTHING;
-}
-
-/* A visitor of the leases on a lock: find the newest. */
-static void
-find_newest(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
-{
-	DLockWaitWatch *watch = arg;
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name = dlock_space_entry_name(entry, buffer);
-
-	if (lease->token > watch->newest && lease->part != DLOCK_PART_INTENT &&
-		dlock_rule_is_live(dlock_holder_told_until(lease), watch->now) &&
-		dlock_name_equal(&name, watch->waiting->name))
-		watch->newest = lease->token;
-}
-
 /*
- * The newest lease on the lock.  If that takes a walk, what the walk has found counts if it
- * is held still, or something that stands in front is newer: all that was granted since.
+ * See who holds a lock.  Is it another than the one with the token "seen"?  Not yet, if the
+ * process "may_wait" for the next holder, which is about to be confirmed: in an upgrade, both
+ * are one lease.  "until" is when the lease ends, as far as that is told.
  */
-static DLockSpaceLease *
-find_holder(DLockSpaceEntry *entry, DLockWaitWatch *watch, DLockTime now, bool *pending)
+static bool
+look_at_holder(const DLockBytes *name, DLockToken seen, bool may_wait,
+			   DLockWaitHolder *holder, DLockTime *until)
 {
-	bool		sure;
-	DLockSpaceLease *holder = dlock_holder_newest(entry, now, &sure, pending);
-	DLockSpaceLease *found;
-
-	watch->unsure = !sure && !watch->walked;
-	if (sure || watch->unsure || watch->newest == DLOCK_TOKEN_NONE)
-		return holder;
-	found = dlock_holder_find_token(entry, watch->newest);
-	watch->unsure = found == NULL || !dlock_rule_is_live(dlock_holder_told_until(found), now);
-	return (watch->unsure || (holder != NULL && holder->token > found->token)) ? holder : found;
-}
-
-/*
- * See who holds the lock, and whether that is another one than the one seen.  If that one
- * has gone, and the next is about to be confirmed, wait for that: in an upgrade, both are
- * one lease.
- */
-static void
-look_at_holder(DLockStep *step, DLockWaitWatch *watch)
-{
-	DLockWaitCall *waiting = watch->waiting;
-	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
-	DLockSpaceLease *holder = NULL;
+	DLockDatabase db;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease = NULL;
 	bool		pending = false;
+	DLockTime	now;
+	uint32		hash;
 
-	watch->unsure = false;
-	if (entry != NULL)
-		holder = find_holder(entry, watch, step->now, &pending);
-	describe_holder(holder, step->now, waiting->holder);
-	watch->changed = waiting->holder->token != waiting->token &&
-		!(watch->may_wait && pending && waiting->holder->token < waiting->token);
-	waiting->granted.until = (holder != NULL) ? dlock_holder_told_until(holder) : DLOCK_TIME_FOREVER;
-}
-
-/*
- * An attempt: see who holds the lock, and wait if that is still the one seen.  A holder
- * may be confirmed at any moment, but wakes this process only once that is in the queue:
- * so it looks once more then.
- */
-static DLockStepLack
-try_watch(DLockStep *step, void *arg)
-{
-	DLockWaitWatch *watch = arg;
-
-	look_at_holder(step, watch);
-	if (watch->unsure)
-		return DLOCK_LACKS_NOTHING;
-	if (!watch->changed && watch->may_wait && dlock_process_mine()->state != DLOCK_PROCESS_WAITING)
-	{
-		DLockStepLack lack = enqueue_watch(step, watch);
-
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-		look_at_holder(step, watch);
-	}
-	if (watch->changed && dlock_process_mine()->state == DLOCK_PROCESS_WAITING)
-		dlock_queue_remove_mine(step->now);
-	return DLOCK_LACKS_NOTHING;
-}
-
-static DLockAcquireAnswer
-ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
-{
-	DLockWaitWatch watch = {
-		.waiting = waiting,.hash = dlock_name_hash(db->shared->oid, waiting->name),
-		.may_wait = may_wait
-	};
-	DLockStep	step;
-
+	dlock_session_open(&db);
+	hash = dlock_name_hash(db.shared->oid, name);
+	if (may_wait)
+		dlock_signal_listen(hash);
 	dlock_flush_look();
-	do
-	{
-		CHECK_FOR_INTERRUPTS();
-		watch.walked = watch.unsure;
-		watch.newest = DLOCK_TOKEN_NONE;
-		watch.now = dlock_clock_now();
-		if (watch.walked)
-			dlock_walk_lock(db->shared->oid, waiting->name, find_newest, &watch);
-		dlock_step_begin(&step, db);
-		dlock_partition_set_add(&step.set, watch.hash);
-		dlock_step_run(&step, try_watch, &watch);
-	} while (watch.unsure);
-	if (watch.changed)
-		return DLOCK_ANSWER_GRANTED;
-	return may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
+	DLOCK_FAULT("watch_look");
+	dlock_partition_lock(hash, LW_SHARED);
+	now = dlock_clock_now();
+	entry = dlock_space_find(db.shared->oid, hash, name);
+	if (entry != NULL)
+		lease = dlock_holder_newest(entry, now, &pending);
+	describe_holder(lease, now, holder);
+	*until = (lease != NULL) ? dlock_holder_told_until(lease) : DLOCK_TIME_FOREVER;
+	dlock_partition_unlock(hash);
+	dlock_session_close(&db);
+	return holder->token != seen && !(may_wait && pending && holder->token < seen);
+}
+
+/* The clean-up.  Must not fail. */
+static void
+watch_no_more(int code, Datum arg)
+{
+	dlock_signal_end_listening(MyProcNumber);
 }
 
 /*
  * Wait until the holder of a lock is another than the one with the token
  * "seen" (DLOCK_TOKEN_NONE: nobody), but no longer than "wait" microseconds.
  * In either case "holder" is the holder then.
+ *
+ * A process that watches stands in no queue: it listens (space/signal.c).  What becomes
+ * confirmed otherwise than by the call that granted it is told to nobody, so it looks
+ * every deadlock_timeout, too.
  */
 void
 dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 				 DLockWaitHolder *holder)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
-	DLockDatabase db;
+	static uint32 event = 0;
+	DLockTime	deadline = deadline_of(dlock_clock_now(), wait);
 
-	waiting.token = seen;
-	waiting.holder = holder;
-	if (call(&waiting) != DLOCK_ANSWER_REFUSED)
-		return;
+	if (event == 0)
+		event = WaitEventExtensionNew("DLockWatch");
+	dlock_session_attach();		/* its clean-up comes first */
+	PG_ENSURE_ERROR_CLEANUP(watch_no_more, (Datum) 0);
+	for (;;)
+	{
+		DLockTime	now = dlock_clock_now();
+		bool		may_wait = now < deadline;
+		DLockTime	until;
 
-	/* The same lease may have been renewed meanwhile. */
-	dlock_session_open(&db);
-	(void) ask_who_holds(&waiting, &db, false);
-	dlock_session_close(&db);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (look_at_holder(name, seen, may_wait, holder, &until) || !may_wait)
+			break;
+		until = Min(until, Min(deadline, now + (DLockTime) DeadlockTimeout * 1000));
+		InvalidateCatalogSnapshotConditionally();
+		DLOCK_FAULT("nap");
+		dlock_wait_nap(dlock_clock_now(), until, event);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(watch_no_more, (Datum) 0);
+	watch_no_more(0, (Datum) 0);
 }

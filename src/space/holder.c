@@ -186,33 +186,23 @@ dlock_holder_change(DLockSpaceLease *lease, DLockToken token)
 	LWLockRelease(lock);
 }
 
-/* So many leases, and one for each process, are looked through for the newest. */
-#define NEWEST_VISITS		64
-
 /*
  * The lease with the latest token on a lock of those that are told to be held, intents
- * aside; NULL if there is none.  Not "sure" if there may be a newer one: there are many
- * leases, and these do not stand in order, or the newest of them are dead and not yet
- * erased.  (Each process may have one that is not confirmed.)  "pending": a newer one
- * will be told of as soon as it is confirmed.  Lock as for find.
+ * aside; NULL if there is none.  "pending": a newer one will be told of as soon as it is
+ * confirmed.  Lock as for find.
  */
 DLockSpaceLease *
-dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *sure, bool *pending)
+dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending)
 {
 	DLockSpaceLease *newest = NULL;
-	int			visits = NEWEST_VISITS + MaxBackends;
 
-	*sure = true;
 	*pending = false;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		/* Only older ones follow, or only intents. */
-		if (lease->indexed && (lease->part == DLOCK_PART_INTENT || (newest != NULL && newest->indexed)))
-			break;
-		if (visits-- == 0 || (lease->indexed && entry->shuffled))
-			*sure = false;
-		if (visits < 0)
+		/* Only intents follow, or only older ones. */
+		if (lease->indexed && (lease->part == DLOCK_PART_INTENT ||
+							   (newest != NULL && newest->indexed && !entry->shuffled)))
 			break;
 		if (lease->part == DLOCK_PART_INTENT || (newest != NULL && lease->token < newest->token))
 			continue;
@@ -632,9 +622,9 @@ dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *requ
 
 /*
  * Does a request in the queue wait for the lock, so that others are behind it?
- * Not if it only watches; nor if it is for the conversion of a lease that has
- * ended since; nor if it was called too long ago, which its process will notice when it
- * gets to run; nor if it is a place that has been kept in vain.
+ * Not if it is for the conversion of a lease that has ended since; nor if it was called
+ * too long ago, which its process will notice when it gets to run; nor if it is a place
+ * that has been kept in vain.
  */
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
@@ -643,8 +633,6 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 	if (request->kind == DLOCK_SPACE_ASKED)
 		return (request->bound_mono == 0 || request->bound_mono > now) &&
 			!dlock_space_is_over(request, now);
-	if (request->kind == DLOCK_SPACE_WATCH)
-		return false;
 	return dlock_holder_converted(entry, request, now) != NULL;
 }
 

@@ -79,8 +79,7 @@ extern void dlock_holder_change(DLockSpaceLease *lease, DLockToken token);
 extern void dlock_holder_remove(DLockSpaceLease *lease);
 
 /* look-ups */
-extern DLockSpaceLease *dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now,
-											bool *sure, bool *pending);
+extern DLockSpaceLease *dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending);
 extern DLockSpaceLease *dlock_holder_find_token(const DLockSpaceEntry *entry, DLockToken token);
 extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 												DLockTime now);

@@ -64,8 +64,7 @@ typedef enum DLockSpaceKind
 {
 	DLOCK_SPACE_HELD,			/* a lease, held or closed */
 	DLOCK_SPACE_ASKED,			/* a request for a lease */
-	DLOCK_SPACE_CONVERT,		/* a request for a conversion */
-	DLOCK_SPACE_WATCH			/* a request to see the holder change */
+	DLOCK_SPACE_CONVERT			/* a request for a conversion */
 } DLockSpaceKind;
 
 /*

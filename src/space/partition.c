@@ -62,14 +62,14 @@ wake_noted(void)
 }
 
 /*
- * Wake a process once the partition locks that are held have been given up, so
- * that it does not wait for these.  No harm if it does not sleep, or is another
+ * Wake a process once the partition locks that are held, if any, have been given up,
+ * so that it does not wait for these.  No harm if it does not sleep, or is another
  * one by then.
  */
 void
 dlock_space_wake(int process)
 {
-	if (nwake == lengthof(to_wake))
+	if (nwake == lengthof(to_wake) || !dlock_partition_is_any_held())
 		SetLatch(&GetPGProcByNumber(process)->procLatch);
 	else
 		to_wake[nwake++] = process;

@@ -33,11 +33,11 @@
 #include "base/stat.h"
 #include "space/count.h"
 #include "space/place.h"
+#include "space/signal.h"
 #include "space/space.h"
 
 DLockMemoryRef *dlock_space_buckets = NULL;
 uint32		dlock_space_bits = 0;
-DLockSpaceWalks *dlock_space_walks = NULL;
 
 /* A bucket for each so many bytes of dlock.max_memory. */
 #define BYTES_PER_BUCKET	256
@@ -53,12 +53,6 @@ buckets_size(void)
 	return sizeof(DLockMemoryRef) << dlock_space_bits;
 }
 
-static Size
-walks_size(void)
-{
-	return add_size(offsetof(DLockSpaceWalks, next), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
-}
-
 /* Ask for the shared memory and the locks of the space. */
 void
 dlock_space_request(void)
@@ -67,7 +61,6 @@ dlock_space_request(void)
 
 	dlock_space_bits = Max(DLOCK_SPACE_MIN_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
 	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(dlock_space_bits)));
-	RequestAddinShmemSpace(walks_size());
 	dlock_partition_request();
 	dlock_holder_request();
 }
@@ -85,13 +78,6 @@ dlock_space_startup(void)
 	dlock_space_buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
 		memset(dlock_space_buckets, 0, size);
-	dlock_space_walks = ShmemInitStruct("dlock walks", walks_size(), &found);
-	if (!found)
-	{
-		pg_atomic_init_u32(&dlock_space_walks->count, 0);
-		for (int i = 0; i < MaxBackends; i++)
-			pg_atomic_init_u32(&dlock_space_walks->next[i], NONE);
-	}
 	dlock_partition_startup();
 	dlock_holder_startup(dlock_space_buckets + ((Size) 1 << dlock_space_bits), dlock_space_bits);
 }
@@ -198,6 +184,20 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 		return NULL;
 	return (target->by == DLOCK_BY_OWNER) ? dlock_holder_find_named(entry, target, strangers) :
 		dlock_holder_find_token(entry, target->token);
+}
+
+/*
+ * A lease goes, or ends earlier: those that watch its lock look.  An intent is no holder.
+ * Of a lease that comes they are told when it is confirmed (session/wait.c).
+ */
+static void
+tell(const DLockSpaceLease *lease)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	if (lease->part != DLOCK_PART_INTENT)
+		dlock_signal_tell(entry->hash);
 }
 
 /* See to it that "earliest" of a lock is not after the end of a lease on it. */
@@ -490,9 +490,7 @@ dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner)
 
 /*
  * The request in front of which a new one enters a queue; NULL if it goes to the
- * end.  Conversions come first, then requests that only watch, in any order, then all
- * others, so that a hand-off need not go through all of the queue.  The partition lock
- * must be held.
+ * end.  Conversions come first.  The partition lock must be held.
  */
 DLockSpaceLease *
 dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
@@ -538,31 +536,6 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	return lease;
 }
 
-/*
- * A request is about to leave its position in the queue: walks go on behind it, if it is the
- * last one with the next lock of the bucket.
- */
-static void
-step_walks(DLockSpaceLease *request)
-{
-	DLockSpaceLease *next;
-
-	if (pg_atomic_read_u32(&dlock_space_walks->count) == 0)
-		return;
-	next = dlock_space_next(request);
-	for (DLockSpaceEntry *entry = dlock_space_entry_of(request);
-		 next == NULL && (entry = dlock_space_next_entry(entry)) != NULL;)
-		next = dlock_space_queue(entry);
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		uint32		at = dlock_memory_ref(request);
-
-		if (pg_atomic_read_u32(&dlock_space_walks->next[process]) == at)
-			(void) pg_atomic_compare_exchange_u32(&dlock_space_walks->next[process], &at,
-												  (next != NULL) ? dlock_memory_ref(next) : NONE);
-	}
-}
-
 /* Take a request out of its queue. */
 static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
@@ -574,7 +547,6 @@ unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	}
 	if (lease->placed)
 		dlock_place_remove(lease);
-	step_walks(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
 		entry->asked_modes = entry->places = 0;
@@ -599,7 +571,6 @@ void
 dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	step_walks(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
 }
@@ -630,6 +601,8 @@ dlock_space_succeed(DLockSpaceLease *lease, DLockToken token)
 void
 dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term)
 {
+	if (term->deadline < lease->deadline)
+		tell(lease);
 	lease->ttl = term->ttl;
 	lease->deadline = term->deadline;
 	lease->bound_mono = term->bound_mono;
@@ -646,6 +619,7 @@ dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now)
 	lease->deadline = Min(lease->deadline, now);
 	lease->delay = delay;
 	lease->stopped = true;
+	tell(lease);
 	note_ends(lease);
 }
 
@@ -676,6 +650,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	if (lease->kind == DLOCK_SPACE_HELD)
 	{
 		dlock_stat_count(DLOCK_STAT_LEASES, -1);
+		tell(lease);
 		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);

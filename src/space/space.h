@@ -8,8 +8,6 @@
 #ifndef DLOCK_SPACE_H
 #define DLOCK_SPACE_H
 
-#include "port/atomics.h"
-
 #include "space/holder.h"
 #include "space/lease.h"
 #include "space/partition.h"
@@ -22,19 +20,6 @@
 
 extern DLockMemoryRef *dlock_space_buckets;
 extern uint32 dlock_space_bits;
-
-/* Walks over queues, which give up the lock in between (space/walk.c). */
-typedef struct DLockSpaceWalks
-{
-	pg_atomic_uint32 count;
-	pg_atomic_uint32 next[FLEXIBLE_ARRAY_MEMBER];	/* by process: the request
-													 * to visit next, or none;
-													 * set under its partition
-													 * lock, in shared mode by
-													 * the process itself */
-} DLockSpaceWalks;
-
-extern DLockSpaceWalks *dlock_space_walks;
 
 /* set-up */
 extern void dlock_space_request(void);

@@ -7,18 +7,14 @@
  *	  A walk gives up the partition lock again and again.  One over leases goes by buckets:
  *	  those of the table have locks and the few leases that are not indexed, those of the
  *	  index of tokens (space/holder.c) the others.  So it can stop anywhere and go on there,
- *	  however many leases a lock has.  One over a queue says which request comes next, and
- *	  whoever takes that out of the queue names the one behind it (space/space.c).
+ *	  however many leases a lock has.  A queue is visited in one go.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
-#include "storage/proc.h"
 
-#include "base/compat.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -34,15 +30,15 @@
 StaticAssertDecl((1 << DLOCK_SPACE_MIN_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS == 0,
 				 "a partition is a multiple of what a walk looks at");
 
-/* What a walk is for. */
 typedef struct DLockWalk
 {
 	Oid			database;		/* InvalidOid: all */
 	DLockWalkVisitor visitor;
 	void	   *arg;
-	bool		is_for_indexed; /* alone */
-	bool		is_for_queues;	/* alone */
-	bool		stopped;		/* in a queue */
+	enum
+	{
+		WALK_LEASES, WALK_INDEXED, WALK_QUEUES
+	}			what;			/* it visits */
 	uint32		visits;			/* under the lock that is held */
 } DLockWalk;
 
@@ -54,6 +50,15 @@ visit(DLockWalk *walk, DLockSpaceLease *lease)
 	walk->visits++;
 	if (!OidIsValid(walk->database) || entry->database == walk->database)
 		walk->visitor(entry, lease, walk->arg);
+}
+
+/* Visit the requests for a lock. */
+static void
+visit_queue(DLockWalk *walk, DLockSpaceEntry *entry)
+{
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+		visit(walk, request);
 }
 
 /* Visit the leases of a lock that are not indexed: a few.  Are there others? */
@@ -68,8 +73,8 @@ visit_few(DLockWalk *walk, DLockSpaceEntry *entry)
 }
 
 /*
- * Visit the leases in some buckets of the table and of the index.  Returns how many
- * buckets these were: fewer than "count" if there is much in them.
+ * Visit what the walk is for in some buckets of the table and of the index.  Returns how
+ * many buckets these were: fewer than "count" if there is much in them.
  */
 static uint32
 look_at(DLockWalk *walk, uint32 first, uint32 count)
@@ -80,53 +85,21 @@ look_at(DLockWalk *walk, uint32 first, uint32 count)
 	for (; bucket < first + count && walk->visits < VISIT_LEASES; bucket++)
 	{
 		for (DLockSpaceEntry *entry = dlock_space_entry_at(dlock_space_buckets[bucket]);
-			 entry != NULL && !walk->is_for_indexed; entry = dlock_space_next_entry(entry))
-			(void) visit_few(walk, entry);
-		for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
+			 entry != NULL && walk->what != WALK_INDEXED; entry = dlock_space_next_entry(entry))
+		{
+			if (walk->what == WALK_QUEUES)
+				visit_queue(walk, entry);
+			else
+				(void) visit_few(walk, entry);
+		}
+		for (DLockSpaceLease *lease = (walk->what != WALK_QUEUES) ? dlock_space_lease_at(dlock_holder_tokens[bucket]) : NULL;
 			 lease != NULL; lease = dlock_space_next_indexed(lease))
 			visit(walk, lease);
 	}
 	return bucket - first;
 }
 
-/*
- * Visit the requests in the queues of some buckets, or go on with those in the queue in which
- * the walk has stopped.  Returns how many buckets are done: fewer than "count" if it stops.
- */
-static uint32
-look_at_queues(DLockWalk *walk, uint32 first, uint32 count)
-{
-	uint32		bucket = first;
-	DLockSpaceLease *request = walk->stopped ? dlock_space_lease_at(pg_atomic_read_u32(&dlock_space_walks->next[MyProcNumber])) : NULL;
-	DLockSpaceEntry *entry = (request != NULL) ? dlock_space_entry_of(request) : NULL;
-
-	if (!walk->stopped)
-		entry = dlock_space_entry_at(dlock_space_buckets[bucket]);
-	if (request == NULL && entry != NULL)
-		request = dlock_space_queue(entry);
-	for (walk->visits = 0; bucket < first + count;)
-	{
-		for (; request != NULL; request = dlock_space_next(request))
-		{
-			walk->stopped = walk->visits >= VISIT_LEASES;
-			if (walk->stopped)
-			{
-				pg_atomic_write_u32(&dlock_space_walks->next[MyProcNumber], dlock_memory_ref(request));
-				return bucket - first;
-			}
-			visit(walk, request);
-		}
-		if (entry != NULL)
-			entry = dlock_space_next_entry(entry);
-		if (entry == NULL && ++bucket < first + count)
-			entry = dlock_space_entry_at(dlock_space_buckets[bucket]);
-		request = (entry != NULL) ? dlock_space_queue(entry) : NULL;
-	}
-	walk->stopped = false;
-	return count;
-}
-
-/* Visit the leases in all buckets of some partitions. */
+/* Visit what the walk is for in all buckets of some partitions. */
 static void
 walk_over(DLockWalk *walk, int partition, int count)
 {
@@ -141,11 +114,8 @@ walk_over(DLockWalk *walk, int partition, int count)
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(lock, LW_SHARED);
 		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		bucket += (walk->is_for_queues ? look_at_queues : look_at)
-			(walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
+		bucket += look_at(walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
 		LWLockRelease(lock);
-		if (walk->stopped)
-			DLOCK_FAULT("walk");
 	}
 }
 
@@ -166,30 +136,13 @@ dlock_walk_leases(Oid database, DLockWalkVisitor visitor, void *arg)
 	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
 }
 
-/* A walk over queues is over. */
-static void
-end_walk(int code, Datum arg)
-{
-	pg_atomic_write_u32(&dlock_space_walks->next[MyProcNumber], DLOCK_MEMORY_NONE);
-	(void) pg_atomic_fetch_sub_u32(&dlock_space_walks->count, 1);
-}
-
-/*
- * The same for every request in a queue, in the order of the queue.  Where the walk has given
- * up the lock it goes on with the request that was to come next, or what has come after that.
- */
+/* The same for every request in a queue, in the order of the queue, which is seen at one moment. */
 void
 dlock_walk_queues(Oid database, DLockWalkVisitor visitor, void *arg)
 {
-	DLockWalk	walk = {.database = database,.visitor = visitor,.arg = arg,.is_for_queues = true};
+	DLockWalk	walk = {.database = database,.visitor = visitor,.arg = arg,.what = WALK_QUEUES};
 
-	(void) pg_atomic_fetch_add_u32(&dlock_space_walks->count, 1);
-	PG_ENSURE_ERROR_CLEANUP(end_walk, (Datum) 0);
-	{
-		walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(end_walk, (Datum) 0);
-	end_walk(0, (Datum) 0);
+	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
 }
 
 /*
@@ -199,7 +152,7 @@ dlock_walk_queues(Oid database, DLockWalkVisitor visitor, void *arg)
 void
 dlock_walk_lock(Oid database, const DLockBytes *name, DLockWalkVisitor visitor, void *arg)
 {
-	DLockWalk	walk = {.database = database,.visitor = visitor,.arg = arg,.is_for_indexed = true};
+	DLockWalk	walk = {.database = database,.visitor = visitor,.arg = arg,.what = WALK_INDEXED};
 	uint32		hash = dlock_name_hash(database, name);
 	DLockSpaceEntry *entry;
 	bool		more;

@@ -34,8 +34,8 @@
 #include "fence/fence.h"
 #include "lock/process.h"
 #include "session/session.h"
-#include "session/signal.h"
 #include "space/holder.h"
+#include "space/signal.h"
 #include "space/walk.h"
 #include "sql/value.h"
 #include "store/flush.h"
@@ -433,6 +433,7 @@ dlock_sql_signals(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_signal_wait(PG_FUNCTION_ARGS)
 {
+	dlock_session_check_preloaded();
 	dlock_signal_wait(PG_GETARG_INT32(0), (uint64) PG_GETARG_INT64(1),
 					  TimestampDifferenceMilliseconds(dlock_clock_wall(), PG_GETARG_TIMESTAMPTZ(2)));
 	PG_RETURN_VOID();
@@ -548,8 +549,6 @@ copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 
 	if (entry != queue->entry || request == dlock_space_queue(entry))
 		begin_queue(queue, entry, now);
-	if (request->kind == DLOCK_SPACE_WATCH)
-		return;
 	queue->position++;
 	if (dlock_space_is_over(request, now))
 		return;

@@ -470,6 +470,31 @@ test_compatibility(void)
 	end_test("each mode against each other");
 }
 
+/*
+ * Why one timer is enough for a queue: a request A is blocked by X; B, behind it, may pass by
+ * A, and is blocked by Y, which stands beside X.  Then X blocks B, too.
+ */
+static void
+test_timers(void)
+{
+	begin_test();
+	FOR_MODES(a)
+	{
+		FOR_MODES(b)
+		{
+			FOR_MODES(x)
+			{
+				FOR_MODES(y)
+					CHECK(dlock_rule_is_compatible(a, x) || dlock_rule_waits_behind(b, DLOCK_RULE_BIT(a)) ||
+						  dlock_rule_is_compatible(b, y) || !dlock_rule_is_compatible(x, y) ||
+						  !dlock_rule_is_compatible(b, x),
+						  "%s behind %s, beside %s and %s", mode_names[b], mode_names[a], mode_names[x], mode_names[y]);
+			}
+		}
+	}
+	end_test("what blocks who passes by a request");
+}
+
 static void
 test_upgrades(void)
 {
@@ -757,8 +782,9 @@ test_restart_after_promotion(void)
 int
 main(void)
 {
-	printf("1..14\n");
+	printf("1..15\n");
 	test_compatibility();
+	test_timers();
 	test_upgrades();
 	test_intents();
 	test_decisions();

@@ -75,7 +75,7 @@ hidden byte crowd, relied;
 	 (SECOND != r + 1 && (KEEPS(SECOND) || (THIRD != r + 1 && KEEPS(THIRD))))))
 #define IS_BLOCKED(r) (LIVE || (IS_BEHIND(r) && MUTANT != 16))
 
-/* Does the request right in front have a timer that this one relies on?  (relied_in_front) */
+/* Does the request right in front have a timer that this one relies on?  (relies_in_front) */
 #define RELIED_UPON(place) (place != 0 && !HAS(called, place - 1) && (HAS_PROCESS((place - 1)) || MUTANT == 14))
 #define RELIES(r) \
 	((SECOND == r + 1 && RELIED_UPON(FIRST)) || (THIRD == r + 1 && RELIED_UPON(SECOND)))

@@ -20,17 +20,28 @@ my $node = start_fault_node('main', conf => "deadlock_timeout = 500h\n");
 my $db = 'postgres';
 my ($monitor, $one, $two, $watcher) = map { DLockSession->new($node, $db) } 1 .. 4;
 
+# How often somebody has woken the watcher.  The server itself may do so, too, some seconds
+# after the session was idle, and then it looks.
+sub wakes
+{
+	my %counts = counts($monitor, $watcher);
+
+	return $counts{woken};
+}
+
 # Have the watcher wait for something to happen to a lock whose holder has the
 # token $seen ("NULL" for none), do it, and test what it says.  The clock stands still
-# meanwhile, so one that is not woken says nothing.
+# meanwhile, so it has to be woken, but for what happens with time alone.
 sub woken_by
 {
 	my ($what, $name, $seen, $do, $expected) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$watcher->ask_waiting($monitor, "SELECT owner, mode FROM dlock_watch('$name', $seen)");
+	my $before = wakes();
 	$do->();
 	my $answer = $watcher->answer;
+	cmp_ok(wakes(), '>', $before, "$what: woken") if $what !~ /^expiry/;
 
 	# It may look in between one holder and the next.
 	$answer = $watcher->query("SELECT owner, mode FROM dlock_watch('$name', NULL)")
@@ -112,6 +123,12 @@ foreach my $with ('', ', no worker')
 	woken_by("a permit$with", 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h', permits => 3)"), 'one|permit');
 	$one->query_safe("SELECT dlock_release('w', 'one')");
 
+	# What has no record, or one that is not waited for.
+	woken_by("a grant to a session$with", 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', bind => 'session')"), 'one|exclusive');
+	woken_by("its release$with", 'w', token_of('w'), doing($one, "SELECT dlock_release('w', 'one')"), '|');
+	woken_by("a grant that is not flushed$with", 'w', 'NULL', doing($one, "SET synchronous_commit = off; SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');
+	$one->query_safe("RESET synchronous_commit; SELECT dlock_release('w', 'one')");
+
 	# What is bound.
 	$one->query_safe("BEGIN; SELECT dlock_acquire('w', 'one', bind => 'transaction')");
 	woken_by("COMMIT$with", 'w', token_of('w'), doing($one, 'COMMIT'), '|');
@@ -189,6 +206,20 @@ foreach my $with ('', ', no worker')
 	is($watcher->answer, '', 'until the lock is free');
 }
 
+# What happens between its look and its sleep is told, as well as what happens before the look.
+foreach my $point ('watch_look', 'nap')
+{
+	stop_at($monitor, $watcher, $point);
+	$watcher->ask("SELECT owner FROM dlock_watch('raced', NULL)");
+	is_at($monitor, $point);
+	my $before = wakes();
+	$one->query_safe("SELECT dlock_acquire('raced', 'one', '1 h')");
+	go($monitor, $point);
+	is($watcher->answer, 'one', "a grant at $point");
+	cmp_ok(wakes(), '>', $before, "a grant at $point: woken");
+	$one->query_safe("SELECT dlock_release('raced', 'one')");
+}
+
 # A snapshot from before is no matter, nor is a transaction that may not write.
 foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY')
 {
@@ -260,9 +291,11 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	# No worker is needed to tell them; and what was rolled back is not told.
 	$monitor->query_safe('BEGIN; SAVEPOINT s; DROP EXTENSION dlock; ROLLBACK TO s; COMMIT');
 	still_waits($monitor, 'DROP EXTENSION rolled back: they wait', $watcher, $two, $converter, $all);
+	my $before = wakes();
 	is($monitor->query("SET lock_timeout = '20 s'; DROP EXTENSION dlock"), '', 'DROP EXTENSION does not wait for them');
 	is($_->[1]->answer, 'ERROR 55000', "DROP EXTENSION: $_->[0]")
 	  foreach [ 'a watcher', $watcher ], [ 'a waiter', $two ], [ 'a conversion', $converter ], [ 'one that wants several', $all ];
+	cmp_ok(wakes(), '>', $before, 'DROP EXTENSION: the watcher was woken');
 	$monitor->query_safe('CREATE EXTENSION dlock');
 	is($monitor->query_safe('SELECT (SELECT count(*) FROM dlock_leases) + (SELECT count(*) FROM dlock_waiters)'), 0, 'it comes back empty');
 	woken_by('the extension made anew', 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');

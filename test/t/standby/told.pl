@@ -92,9 +92,12 @@ my $new = token_of('new');
 is(told('new', $new), 'f unconfirmed 600 ERROR LK002 nobody', 'a grant that waits is nobody\'s yet');
 is($local->query_safe("SELECT dlock_acquire('new', 'bob')"), '', 'and keeps others out');
 still_waits($asker, 'who watches is told nothing', $watcher);
+my %asleep = counts($asker, $watcher);
 $standby->start;
 is($holder->answer, $new, 'standby back: granted');
 is($watcher->answer, 'alice', 'and who watches is told');
+my %told = counts($asker, $watcher);
+cmp_ok($told{woken}, '>', $asleep{woken}, 'by being woken');
 is(told('new', $new), 't held 600 live alice', 'as everybody is');
 wait_synchronous($primary);
 

@@ -1,15 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * signal.h
- *	  Wake up sessions that wait for the rows of a queue.
+ *	  What wakes a process besides a turn: changes of leases, and tasks.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_SIGNAL_H
 #define DLOCK_SIGNAL_H
 
+/* set-up */
 extern void dlock_signal_request(void);
 extern void dlock_signal_startup(void);
+
+/* changes of the leases on a lock, or of an owner */
+extern void dlock_signal_listen(uint32 hash);
+extern bool dlock_signal_listens(void);
+extern void dlock_signal_end_listening(int process);
+extern bool dlock_signal_is_any_listening(void);
+extern void dlock_signal_tell(uint32 hash);
+extern void dlock_signal_tell_all(void);
+
+/* tasks of a queue */
 extern void dlock_signal_at_commit(int32 queue);
 extern void dlock_signal_end_transaction(bool committed);
 extern uint64 dlock_signal_seen(int32 queue);
