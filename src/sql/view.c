@@ -69,20 +69,14 @@ typedef struct DLockViewState
 	const DLockBytes *name;		/* only of this lock; NULL for all */
 	DLockTime	now;
 	TimestampTz wall;
-	DLockTime	max_skew;
-	uint64		origin;
 	List	   *leases;			/* of DLockViewLease */
 } DLockViewState;
 
-/* Read the clocks for a scan of all locks. */
 static void
-begin_scan(DLockViewState *state)
+read_clocks(DLockViewState *state)
 {
-	memset(state, 0, sizeof(*state));
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
-	state->max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
-	state->origin = dlock_clock_origin();
 }
 
 /* Add a copy of a lease with its deadline, unless another lock is wanted. */
@@ -145,14 +139,14 @@ add_intents(DLockViewState *state, const DLockLeaseValue *lease, DLockTime block
 static bool
 find_deadline(const DLockViewState *state, DLockLeaseValue *lease)
 {
-	DLockRuleOrigin origin = dlock_rule_origin(lease->origin, state->origin);
+	DLockRuleOrigin origin = dlock_rule_origin(lease->origin, dlock_clock_origin());
 	DLockTime	remaining;
 
 	/* Bound to a session of the primary. */
 	if (lease->bind != DLOCK_BIND_NONE)
 		return false;
 	remaining = dlock_rule_remaining(&lease->term, origin, state->now,
-									 state->wall, state->max_skew);
+									 state->wall, (DLockTime) dlock_settings_max_clock_skew_ms * 1000);
 	lease->term.deadline = state->now + remaining;
 	return remaining + lease->delay > 0;
 }
@@ -180,27 +174,20 @@ collect_from_pages(DLockViewState *state)
 	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
 	DLockPageMeta meta;
 
+	read_clocks(state);
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
 		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
 	table_close(rel, AccessShareLock);
 }
 
+/* Open the database, to collect leases from memory.  The clocks come after that, since loading takes time. */
 static void
-collect_from_memory(DLockViewState *state)
+begin_collecting(DLockViewState *state, DLockDatabase *db)
 {
-	DLockDatabase db;
-
-	dlock_session_open(&db);
+	dlock_session_open(db);
 	dlock_flush_look();
-	/* Read the clocks again, since loading takes time. */
-	state->now = dlock_clock_now();
-	state->wall = dlock_clock_wall();
-	if (state->name != NULL)
-		dlock_walk_lock(db.shared->oid, state->name, visit_memory, state);
-	else
-		dlock_walk_leases(db.shared->oid, visit_memory, state);
-	dlock_session_close(&db);
+	read_clocks(state);
 }
 
 /* A row of dlock_leases. */
@@ -234,38 +221,21 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 	dlock_value_put(&row, fcinfo);
 }
 
-/*
- * _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on
- * a lock
- */
-Datum
-dlock_sql_lease(PG_FUNCTION_ARGS)
+/* Add the rows of the leases that were found. */
+static Datum
+put_leases(FunctionCallInfo fcinfo, const DLockViewState *state)
 {
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
 													  "dlock lease list row",
 													  ALLOCSET_SMALL_SIZES);
 	MemoryContext old;
-	DLockViewState state;
 	ListCell   *cell;
-	DLockBytes	name;
 
 	InitMaterializedSRF(fcinfo, 0);
-	begin_scan(&state);
-	if (PG_NARGS() > 0)
-	{
-		name = dlock_value_get_text(fcinfo, 0, "lock name");
-		state.name = &name;
-	}
-
-	if (RecoveryInProgress())
-		collect_from_pages(&state);
-	else
-		collect_from_memory(&state);
-
 	old = MemoryContextSwitchTo(row_context);
-	foreach(cell, state.leases)
+	foreach(cell, state->leases)
 	{
-		put_lease(fcinfo, &state, lfirst(cell));
+		put_lease(fcinfo, state, lfirst(cell));
 		MemoryContextReset(row_context);
 	}
 	MemoryContextSwitchTo(old);
@@ -273,65 +243,60 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* ---- leases of some locks, or of an owner, for patterns ---- */
-
-/* Add the rows of leases that were found, and forget them. */
-static void
-put_held(FunctionCallInfo fcinfo, DLockViewState *state)
+/* List the leases on some locks; on all, if "names" is NULL. */
+static Datum
+list_leases(FunctionCallInfo fcinfo, const DLockBytes *names, int count)
 {
-	ListCell   *cell;
+	DLockViewState state = {.name = names};
+	DLockDatabase db;
 
-	foreach(cell, state->leases)
+	if (RecoveryInProgress())
 	{
-		const DLockViewLease *shown = lfirst(cell);
-		const DLockLeaseValue *lease = &shown->value;
-		DLockTime	until = lease->term.deadline;
-		bool		ends = (until != DLOCK_TIME_FOREVER);
-		DLockValueRow row = {0};
-
-		dlock_value_add(&row, true, dlock_name_to_text(lease->name));
-		dlock_value_add(&row, true, dlock_name_to_text(lease->owner));
-		dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
-		dlock_value_add(&row, true, Int64GetDatum(lease->token));
-		dlock_value_add(&row, true, BoolGetDatum(dlock_rule_is_live(until, state->now)));
-		dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
-		dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + (until - state->now) : 0));
-		dlock_value_add(&row, ends, ends ? dlock_value_of_span(lease->term.ttl) : 0);
-		dlock_value_add(&row, lease->payload.len > 0, dlock_name_to_jsonb(lease->payload));
-		dlock_value_put(&row, fcinfo);
+		collect_from_pages(&state);
+		return put_leases(fcinfo, &state);
 	}
-	list_free_deep(state->leases);
-	state->leases = NIL;
+	begin_collecting(&state, &db);
+	if (names == NULL)
+		dlock_walk_leases(db.shared->oid, visit_memory, &state);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		state.name = &names[i];
+		dlock_walk_lock(db.shared->oid, &names[i], visit_memory, &state);
+	}
+	dlock_session_close(&db);
+	return put_leases(fcinfo, &state);
+}
+
+/* _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on a lock */
+Datum
+dlock_sql_lease(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name;
+
+	if (PG_NARGS() == 0)
+		return list_leases(fcinfo, NULL, 0);
+	name = dlock_value_get_text(fcinfo, 0, "lock name");
+	return list_leases(fcinfo, &name, 1);
 }
 
 /* _dlock.names_held(names) -> the leases on these locks; none on a standby */
 Datum
 dlock_sql_names_held(PG_FUNCTION_ARGS)
 {
-	Datum	   *names;
+	DLockViewState none = {0};
+	Datum	   *texts;
 	int			count;
-	DLockViewState state;
-	DLockDatabase db;
+	DLockBytes *names;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
-		return (Datum) 0;
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &count);
-	DLOCK_FAULT("names_held");
-	dlock_session_open(&db);
-	dlock_flush_look();
-	begin_scan(&state);
+		return put_leases(fcinfo, &none);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &texts, NULL, &count);
+	names = palloc(count * sizeof(DLockBytes));
 	for (int i = 0; i < count; i++)
-	{
-		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), "lock name");
-
-		CHECK_FOR_INTERRUPTS();
-		state.name = &name;
-		dlock_walk_lock(db.shared->oid, &name, visit_memory, &state);
-		put_held(fcinfo, &state);
-	}
-	dlock_session_close(&db);
-	return (Datum) 0;
+		names[i] = dlock_name_of_text(DatumGetTextPP(texts[i]), "lock name");
+	DLOCK_FAULT("names_held");
+	return list_leases(fcinfo, names, count);
 }
 
 /* _dlock.owner_held(owner) -> the leases of the owners of this name; none on a standby */
@@ -339,17 +304,14 @@ Datum
 dlock_sql_owner_held(PG_FUNCTION_ARGS)
 {
 	DLockBytes	owner = dlock_value_get_owner(fcinfo, 0);
+	DLockViewState state = {0};
+	DLockDatabase db;
 	DLockSpaceRef *refs;
 	int			count;
-	DLockViewState state;
-	DLockDatabase db;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
-		return (Datum) 0;
-	dlock_session_open(&db);
-	dlock_flush_look();
-	begin_scan(&state);
+		return put_leases(fcinfo, &state);
+	begin_collecting(&state, &db);
 	refs = dlock_holder_list(db.shared->oid, &owner, NULL, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -361,10 +323,9 @@ dlock_sql_owner_held(PG_FUNCTION_ARGS)
 		if (lease != NULL)
 			visit_memory(dlock_space_entry_of(lease), lease, &state);
 		dlock_partition_unlock(refs[i].hash);
-		put_held(fcinfo, &state);
 	}
 	dlock_session_close(&db);
-	return (Datum) 0;
+	return put_leases(fcinfo, &state);
 }
 
 /* ---- what else patterns need beside leases ---- */
