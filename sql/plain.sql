@@ -765,7 +765,7 @@ BEGIN
     IF live IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'parameter "live" must not be null';
     END IF;
-    PERFORM _dlock.pass(resource, token, live), set_config('dlock.tokens', concat_ws(',', format('"%s"=%s', replace(resource, '"', '""'), token),
+    PERFORM _dlock.pass(resource, token, live), set_config('dlock.tokens', concat_ws(',', format('"%s=%s"', replace(resource, '"', '""'), token),
         nullif(current_setting('dlock.tokens', true), '')), true);
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool) FROM PUBLIC;
@@ -774,14 +774,14 @@ REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8,
 CREATE FUNCTION _dlock.presented(resource pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE
     setting pg_catalog.text := current_setting('dlock.tokens', true);
-    item pg_catalog.text := '[[:space:]]*(?:"((?:[^"]|"")*)"|([^[:space:],"=]+))[[:space:]]*=[[:space:]]*([0-9]+)[[:space:]]*';
+    item pg_catalog.text := '[[:space:]]*(?:"((?:[^"]|"")+)=([0-9]+)"|([^[:space:],"][^[:space:],]*)=([0-9]+))[[:space:]]*';
 BEGIN
     IF setting !~ format('^(?:%s(?:,%s)*|[[:space:]]*)$', item, item) THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid value for parameter "dlock.tokens": "%s"', setting),
-            HINT = 'Write it as "name=token, ...", a name with a space, a comma, a quote or an equals sign in double quotes.';
+            HINT = 'Write it as "name=token, ...", and in double quotes what has a space, a comma or a quote in it.';
     END IF;
-    RETURN (SELECT t[3]::int8 FROM regexp_matches(setting, item, 'g') WITH ORDINALITY m (t, i)
-             WHERE coalesce(replace(t[1], '""', '"'), t[2]) = resource OR t[2] = '*' ORDER BY coalesce(t[2], '') = '*' AND resource <> '*', i LIMIT 1);
+    RETURN (SELECT coalesce(t[2], t[4])::int8 FROM regexp_matches(setting, item, 'g') WITH ORDINALITY m (t, i), coalesce(replace(t[1], '""', '"'), t[3]) name
+             WHERE name IN (resource, '*') ORDER BY name <> resource, i LIMIT 1);
 END $$;
 CREATE FUNCTION @extschema@.dlock_guard() RETURNS pg_catalog.trigger
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
