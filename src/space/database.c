@@ -187,21 +187,11 @@ dlock_database_attach(Oid oid)
 void
 dlock_database_settle(DLockDatabaseShared *database)
 {
-	DLockSlotShared slots;
-	bool		dropped;
-
-	/* Another database may take the entry at once. */
 	dlock_database_lock(LW_EXCLUSIVE);
 	database->abandoned = false;
-	dropped = database->dropped;
-	if (dropped)
-	{
-		slots = database->slots;
+	if (database->dropped)
 		database->oid = InvalidOid;
-	}
 	dlock_database_unlock();
-	if (dropped)
-		dlock_slot_release(&slots);
 }
 
 /* ---- what a committing transaction tells ---- */
