@@ -424,21 +424,6 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 		no_room();
 }
 
-static uint64
-random_incarnation(void)
-{
-	uint64		incarnation;
-
-	do
-	{
-		if (!pg_strong_random(&incarnation, sizeof(incarnation)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR),
-					 errmsg("could not generate a random number for the lease store")));
-	} while (incarnation == 0);
-	return incarnation;
-}
-
 /*
  * Decide which database the pages belong to (see above); returns the incarnation.
  */
@@ -450,7 +435,10 @@ settle_meta(DLockDatabase *db)
 	if (dlock_store_read_meta(db->rel, &meta) && meta.database == db->shared->oid)
 		return meta.incarnation;
 	meta.database = db->shared->oid;
-	meta.incarnation = random_incarnation();
+	if (!pg_strong_random(&meta.incarnation, sizeof(meta.incarnation)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number for the lease store")));
 	dlock_flush_now(dlock_store_write_meta(db->rel, &meta));
 	return meta.incarnation;
 }
