@@ -401,26 +401,10 @@ dlock_sql_signal_wait(PG_FUNCTION_ARGS)
 
 /* ---- requests that wait ---- */
 
-/* A request that waits, copied. */
-typedef struct DLockViewWaiter
-{
-	DLockBytes	name;
-	DLockBytes	owner;
-	DLockMode	mode;
-	uint32		permits;
-	bool		converts;
-	int			position;
-	int			pid;			/* of the process that waits, or zero */
-	DLockTime	since;
-	DLockTime	kept_until;		/* of a place without a process; else 0 */
-	Oid			role;
-	Datum		blocked_by;		/* an array of owners */
-} DLockViewWaiter;
-
-/* The requests that were found, and what is in the way of the next ones in the same queue. */
+/* The rows of requests that were found, and what is in the way of the next ones in the same queue. */
 typedef struct DLockViewQueue
 {
-	List	   *copies;
+	List	   *rows;			/* of DLockValueRow */
 	DLockSpaceEntry *entry;
 	int			position;		/* of the last one */
 	DLockProcessBlockers blockers[DLOCK_MODES];
@@ -498,14 +482,17 @@ blockers_of(DLockViewQueue *queue, DLockSpaceLease *request, DLockTime now)
 	return queue->arrays[request->mode];
 }
 
-/* A visitor of queues: copy the requests. */
+/* A visitor of queues: make rows of the requests. */
 static void
-copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
+visit_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 {
 	DLockViewQueue *queue = arg;
 	DLockTime	now = dlock_clock_now();
-	DLockViewWaiter *copy;
+	TimestampTz wall = dlock_clock_wall();
+	int			pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0;
+	DLockTime	since;
 	DLockHolderTexts texts;
+	DLockValueRow *row;
 
 	if (entry != queue->entry || request == dlock_space_queue(entry))
 		begin_queue(queue, entry, now);
@@ -514,53 +501,23 @@ copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 	queue->position++;
 	if (dlock_space_is_over(request, now))
 		return;
-	copy = palloc(sizeof(DLockViewWaiter));
-	*copy = (DLockViewWaiter)
-	{
-		.name = dlock_name_copy(dlock_space_entry_name(entry, texts.name)),
-			.owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name),
-			.mode = (DLockMode) request->mode,
-			.permits = entry->permits,
-			.converts = request->kind == DLOCK_SPACE_CONVERT,
-			.position = queue->position,
-			.pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0,
-			.since = request->placed ? request->token : dlock_process_at(request->process)->since,
-			.kept_until = (request->process < 0) ? request->confirmed : 0,
-			.role = request->role,
-			.blocked_by = blockers_of(queue, request, now)
-	};
-	queue->copies = lappend(queue->copies, copy);
+	since = request->placed ? request->token : dlock_process_at(request->process)->since;
+	row = palloc0(sizeof(DLockValueRow));
+	dlock_value_add(row, true, dlock_name_to_text(dlock_space_entry_name(entry, texts.name)));
+	dlock_value_add(row, true, dlock_name_to_text(dlock_space_lease_owner(request, texts.owner).name));
+	dlock_value_add(row, true, CStringGetTextDatum(dlock_name_of_mode((DLockMode) request->mode)));
+	dlock_value_add(row, entry->permits > 0, Int32GetDatum((int32) entry->permits));
+	dlock_value_add(row, true, CStringGetTextDatum((request->kind == DLOCK_SPACE_CONVERT) ? "convert" : "acquire"));
+	dlock_value_add(row, true, Int32GetDatum(queue->position));
+	dlock_value_add(row, true, TimestampTzGetDatum(wall - (now - since)));
+	dlock_value_add(row, true, dlock_value_of_span(now - since));
+	dlock_value_add(row, pid != 0, Int32GetDatum(pid));
+	dlock_value_add(row, true, ObjectIdGetDatum(request->role));
+	dlock_value_add(row, true, blockers_of(queue, request, now));
+	dlock_value_add(row, request->process < 0, TimestampTzGetDatum(wall + (request->confirmed - now)));
+	queue->rows = lappend(queue->rows, row);
 	if (dlock_holder_is_waiting(entry, request, now))
 		(void) add_blocker(queue, entry->asked_modes, request);
-}
-
-/* Add the rows of requests that were copied. */
-static void
-put_waiters(FunctionCallInfo fcinfo, List *copies)
-{
-	DLockTime	now = dlock_clock_now();
-	TimestampTz wall = dlock_clock_wall();
-	ListCell   *cell;
-
-	foreach(cell, copies)
-	{
-		DLockViewWaiter *waiter = lfirst(cell);
-		DLockValueRow row = {0};
-
-		dlock_value_add(&row, true, dlock_name_to_text(waiter->name));
-		dlock_value_add(&row, true, dlock_name_to_text(waiter->owner));
-		dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(waiter->mode)));
-		dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
-		dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
-		dlock_value_add(&row, true, Int32GetDatum(waiter->position));
-		dlock_value_add(&row, true, TimestampTzGetDatum(wall - (now - waiter->since)));
-		dlock_value_add(&row, true, dlock_value_of_span(now - waiter->since));
-		dlock_value_add(&row, waiter->pid != 0, Int32GetDatum(waiter->pid));
-		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
-		dlock_value_add(&row, true, waiter->blocked_by);
-		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(wall + (waiter->kept_until - now)));
-		dlock_value_put(&row, fcinfo);
-	}
 }
 
 /* _dlock.waiter_list() -> the requests that wait for locks of this database, and the places */
@@ -568,6 +525,7 @@ Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	DLockViewQueue *queue = palloc0(sizeof(DLockViewQueue));
+	ListCell   *cell;
 	DLockDatabase db;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -575,9 +533,10 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	dlock_walk_queues(db.shared->oid, copy_request, queue);
+	dlock_walk_queues(db.shared->oid, visit_request, queue);
 	dlock_session_close(&db);
-	put_waiters(fcinfo, queue->copies);
+	foreach(cell, queue->rows)
+		dlock_value_put(lfirst(cell), fcinfo);
 	return (Datum) 0;
 }
 
