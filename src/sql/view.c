@@ -120,51 +120,31 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
 
-/* The intents of a lease on a path are not on disk: they follow from it. */
-static void
-add_intents(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_until)
-{
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_name_ancestors(&lease->name, ancestors);
-
-	for (int i = 0; i < count; i++)
-	{
-		DLockLeaseValue intent = dlock_rule_intent_of(lease, ancestors[i]);
-
-		add_lease(state, &intent, blocks_until, false, 0);
-	}
-}
-
-/* Work out the deadline of a lease on a page; false if it is not to be shown. */
-static bool
-find_deadline(const DLockViewState *state, DLockLeaseValue *lease)
-{
-	DLockRuleOrigin origin = dlock_rule_origin(lease->origin, dlock_clock_origin());
-	DLockTime	remaining;
-
-	/* Bound to a session of the primary. */
-	if (lease->bind != DLOCK_BIND_NONE)
-		return false;
-	remaining = dlock_rule_remaining(&lease->term, origin, state->now,
-									 state->wall, (DLockTime) dlock_settings_max_clock_skew_ms * 1000);
-	lease->term.deadline = state->now + remaining;
-	return remaining + lease->delay > 0;
-}
-
-/* A visitor of the store. */
+/* A visitor of the store.  The intents of a lease on a path are not on disk: they follow from it. */
 static bool
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;
+	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, dlock_clock_origin());
+	DLockTime	remaining = dlock_rule_remaining(&lease.term, origin, state->now, state->wall,
+												 (DLockTime) dlock_settings_max_clock_skew_ms * 1000);
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = (lease.part == DLOCK_PART_PATH) ? dlock_name_ancestors(&lease.name, ancestors) : 0;
 	DLockTime	blocks_until;
 
-	if (!find_deadline(state, &lease))
+	/* It has ended, or is bound to a session of the primary. */
+	if (lease.bind != DLOCK_BIND_NONE || remaining + lease.delay <= 0)
 		return true;
+	lease.term.deadline = state->now + remaining;
 	blocks_until = dlock_rule_blocks_until(lease.term.deadline, lease.delay);
 	add_lease(state, &lease, blocks_until, false, 0);
-	if (lease.part == DLOCK_PART_PATH)
-		add_intents(state, &lease, blocks_until);
+	for (int i = 0; i < count; i++)
+	{
+		DLockLeaseValue intent = dlock_rule_intent_of(&lease, ancestors[i]);
+
+		add_lease(state, &intent, blocks_until, false, 0);
+	}
 	return true;
 }
 
