@@ -59,28 +59,6 @@ CREATE FUNCTION _dlock.signal_wait(queue_id pg_catalog.int4, seen pg_catalog.int
 COMMENT ON FUNCTION _dlock.signal_wait(pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz)
     IS 'sleep until the queue has had more signals, or until then';
 
--- The leases on several locks, and those of an owner, at the cost of these alone.  A lease that is
--- not confirmed, or keeps its lock closed, is not held.
-CREATE TYPE _dlock.held_lock AS (
-    name pg_catalog.text,
-    owner pg_catalog.text,
-    role pg_catalog.regrole,
-    token pg_catalog.int8,
-    is_held pg_catalog.bool,
-    granted_at pg_catalog.timestamptz,
-    expires_at pg_catalog.timestamptz,
-    ttl pg_catalog.interval,
-    payload pg_catalog.jsonb);
-COMMENT ON TYPE _dlock.held_lock IS 'a lock, and a lease on it';
-
-CREATE FUNCTION _dlock.names_held(names pg_catalog.text[]) RETURNS SETOF _dlock.held_lock
-    AS 'MODULE_PATHNAME', 'dlock_sql_names_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
-COMMENT ON FUNCTION _dlock.names_held(pg_catalog.text[]) IS 'the leases on these locks, in this order; none on a standby';
-
-CREATE FUNCTION _dlock.owner_held(owner pg_catalog.text) RETURNS SETOF _dlock.held_lock
-    AS 'MODULE_PATHNAME', 'dlock_sql_owner_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION _dlock.owner_held(pg_catalog.text) IS 'the leases of the owners of this name; none on a standby';
-
 ----------------------------------------------------------------------------
 -- Storage
 ----------------------------------------------------------------------------
@@ -433,27 +411,36 @@ COMMENT ON VIEW @extschema@.dlock_guards
 
 -- Functions that a view calls run as the view's reader, so PUBLIC may execute those of _dlock.
 
-CREATE FUNCTION _dlock.lease_list(
-    OUT name pg_catalog.text,
-    OUT owner pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT mode pg_catalog.text,
-    OUT permits pg_catalog.int4,
-    OUT holds pg_catalog.int8,
-    OUT state pg_catalog.text,
-    OUT bind pg_catalog.text,
-    OUT pid pg_catalog.int4,
-    OUT role pg_catalog.regrole,
-    OUT granted_at pg_catalog.timestamptz,
-    OUT expires_at pg_catalog.timestamptz,
-    OUT remaining pg_catalog.interval,
-    OUT ttl pg_catalog.interval,
-    OUT payload pg_catalog.jsonb)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_lease'
-    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
-COMMENT ON FUNCTION _dlock.lease_list()
-    IS 'the leases of this database';
+CREATE TYPE _dlock.held_lock AS (
+    name pg_catalog.text,
+    owner pg_catalog.text,
+    token pg_catalog.int8,
+    mode pg_catalog.text,
+    permits pg_catalog.int4,
+    holds pg_catalog.int8,
+    state pg_catalog.text,
+    bind pg_catalog.text,
+    pid pg_catalog.int4,
+    role pg_catalog.regrole,
+    granted_at pg_catalog.timestamptz,
+    expires_at pg_catalog.timestamptz,
+    remaining pg_catalog.interval,
+    ttl pg_catalog.interval,
+    payload pg_catalog.jsonb);
+COMMENT ON TYPE _dlock.held_lock IS 'a lock, and a lease on it';
+
+CREATE FUNCTION _dlock.lease_list() RETURNS SETOF _dlock.held_lock
+    AS 'MODULE_PATHNAME', 'dlock_sql_lease' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION _dlock.lease_list() IS 'the leases of this database';
+
+-- For patterns: the leases on several locks, and those of an owner, at the cost of these alone.
+CREATE FUNCTION _dlock.names_held(names pg_catalog.text[]) RETURNS SETOF _dlock.held_lock
+    AS 'MODULE_PATHNAME', 'dlock_sql_names_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION _dlock.names_held(pg_catalog.text[]) IS 'the leases on these locks, in this order; none on a standby';
+
+CREATE FUNCTION _dlock.owner_held(owner pg_catalog.text) RETURNS SETOF _dlock.held_lock
+    AS 'MODULE_PATHNAME', 'dlock_sql_owner_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 10;
+COMMENT ON FUNCTION _dlock.owner_held(pg_catalog.text) IS 'the leases of the owners of this name; none on a standby';
 
 CREATE FUNCTION @extschema@.dlock_lease(
     INOUT name pg_catalog.text,

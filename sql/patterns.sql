@@ -725,7 +725,7 @@ BEGIN
                 -- Earlier wins are no longer needed, as this one says what they did.
                 has_won := true;
                 PERFORM _dlock.release_token(lock, l.token) FROM _dlock.names_held(ARRAY[lock]) l
-                  WHERE l.token < mine AND pg_has_role(l.role, 'USAGE') AND (NOT l.is_held OR l.expires_at <= slot_end);
+                  WHERE l.token < mine AND pg_has_role(l.role, 'USAGE') AND (l.state <> 'held' OR l.expires_at <= slot_end);
                 RETURN mine;
             END IF;
         EXCEPTION WHEN query_canceled OR OTHERS THEN
@@ -882,10 +882,17 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_drop(pg_catalog.text) IS 'drop a group; false if there is none of this name';
 
-CREATE FUNCTION _dlock.group_held(g _dlock.group_definition) RETURNS _dlock.held_lock[]
+-- Of a lease what counts here: the leases on all partitions are copied several times in a renewal.
+CREATE TYPE _dlock.group_lease AS (
+    name pg_catalog.text, owner pg_catalog.text, role pg_catalog.regrole, token pg_catalog.int8, is_held pg_catalog.bool,
+    granted_at pg_catalog.timestamptz, expires_at pg_catalog.timestamptz);
+COMMENT ON TYPE _dlock.group_lease IS 'the lease on a partition';
+
+CREATE FUNCTION _dlock.group_held(g _dlock.group_definition) RETURNS _dlock.group_lease[]
     LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN ARRAY(SELECT h FROM _dlock.names_held(ARRAY(SELECT 'group:' || g.name || '/' || p FROM unnest(g.partitions) p)) h);
+    RETURN ARRAY(SELECT ROW(h.name, h.owner, h.role, h.token, h.state = 'held', h.granted_at, h.expires_at)::_dlock.group_lease
+                   FROM _dlock.names_held(ARRAY(SELECT 'group:' || g.name || '/' || p FROM unnest(g.partitions) p)) h);
 END $$;
 COMMENT ON FUNCTION _dlock.group_held(_dlock.group_definition) IS 'the leases on the partitions of a group';
 
@@ -893,7 +900,7 @@ COMMENT ON FUNCTION _dlock.group_held(_dlock.group_definition) IS 'the leases on
 -- to some members, one each: first to those that own more anyway, so that it need not move; then by the
 -- largest remainder (Hamilton).  Among members that own no more the one that asks comes first, so that it
 -- takes a free partition at once.  Whoever may not use the group is no member, whatever leases it has.
-CREATE FUNCTION _dlock.group_shares(g _dlock.group_definition, held _dlock.held_lock[], asks pg_catalog.int8,
+CREATE FUNCTION _dlock.group_shares(g _dlock.group_definition, held _dlock.group_lease[], asks pg_catalog.int8,
     OUT member pg_catalog.text, OUT token pg_catalog.int8, OUT weight pg_catalog.int4, OUT owned pg_catalog.int4, OUT due pg_catalog.int4,
     OUT role pg_catalog.regrole, OUT joined_at pg_catalog.timestamptz, OUT expires_at pg_catalog.timestamptz, OUT ttl pg_catalog.interval,
     OUT payload pg_catalog.jsonb) RETURNS SETOF pg_catalog.record LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
@@ -923,7 +930,7 @@ BEGIN
            s.role, s.granted_at, s.expires_at, s.ttl, s.own_payload
       FROM shares s;
 END $$;
-COMMENT ON FUNCTION _dlock.group_shares(_dlock.group_definition, _dlock.held_lock[], pg_catalog.int8)
+COMMENT ON FUNCTION _dlock.group_shares(_dlock.group_definition, _dlock.group_lease[], pg_catalog.int8)
     IS 'the members of a group, with the number of partitions that they own and should own';
 
 CREATE VIEW @extschema@.dlock_group_members WITH (security_invoker) AS
@@ -995,7 +1002,7 @@ DECLARE
     me _dlock.held_lock;
 BEGIN
     PERFORM _dlock.check_text(group_name, 'group name', 100), _dlock.check_token(membership);
-    SELECT * INTO me FROM _dlock.names_held(ARRAY['group:' || group_name]) h WHERE h.token = membership AND h.is_held;
+    SELECT * INTO me FROM _dlock.names_held(ARRAY['group:' || group_name]) h WHERE h.token = membership AND h.state = 'held';
     IF me.owner IS NULL AND renews THEN
         RAISE EXCEPTION USING ERRCODE = 'LK002', MESSAGE = format('membership in group "%s" with token %s is not held', group_name, membership),
             DETAIL = 'It has expired, has been left or taken over, or was never granted.',
@@ -1054,7 +1061,7 @@ DECLARE
     g _dlock.group_definition := _dlock.group_find(group_name);
     lock text := 'group:' || group_name;
     me _dlock.held_lock := _dlock.group_member(group_name, membership, true);
-    held _dlock.held_lock[];
+    held _dlock.group_lease[];
     share record;
     wanted text[];
     renewed int4;
@@ -1088,14 +1095,14 @@ BEGIN
     PERFORM _dlock.group_member(group_name, membership, true);
     RETURN QUERY SELECT substr(h.name, length(lock) + 2), h.token,
                         CASE WHEN row_number() OVER (ORDER BY h.token DESC) <= count(*) OVER () - share.due THEN 'yield' ELSE 'run' END
-                   FROM unnest(held) WITH ORDINALITY h (name, owner, role, token, is_held, granted_at, expires_at, ttl, payload, n)
-                  WHERE h.owner = me.owner AND h.role = me.role AND h.is_held ORDER BY h.n;
+                   FROM unnest(held) WITH ORDINALITY h
+                  WHERE h.owner = me.owner AND h.role = me.role AND h.is_held ORDER BY h.ordinality;
 
     -- Of those that have left the group, too.
     IF renewed > share.owned + 1 THEN
         RETURN QUERY SELECT substr(h.name, length(lock) + 2), h.token, 'yield'
                        FROM _dlock.owner_held(me.owner) h
-                      WHERE h.role = me.role AND h.is_held AND starts_with(h.name, lock || '/')
+                      WHERE h.role = me.role AND h.state = 'held' AND starts_with(h.name, lock || '/')
                         AND substr(h.name, length(lock) + 2) <> ALL (g.partitions);
     END IF;
 END $$;

@@ -145,7 +145,9 @@ CREATE FUNCTION _dlock.signal_wait(queue_id pg_catalog.int4, seen pg_catalog.int
     RETURN pg_catalog.pg_sleep(least(greatest(pg_catalog.date_part('epoch', until - pg_catalog.clock_timestamp()), 0.01), 0.2));
 
 CREATE VIEW _dlock.held_lock AS
-    SELECT k.name, l.owner, l.role, l.token, l.expires_at > c.now AS is_held, l.granted_at, l.expires_at, l.ttl, l.payload
+    SELECT k.name, l.owner, l.token, l.mode, k.permits, l.holds, CASE WHEN l.expires_at > c.now THEN 'held' ELSE 'closed' END AS state,
+           'none'::pg_catalog.text AS bind, NULL::pg_catalog.int4 AS pid, l.role, l.granted_at, l.expires_at,
+           greatest(l.expires_at - c.now, '0') AS remaining, l.ttl, l.payload
       FROM _dlock.lock k, LATERAL (SELECT _dlock.clock() AS now OFFSET 0) c, LATERAL pg_catalog.unnest(k.leases) l WHERE k.free_at > c.now AND l.free_at > c.now;
 GRANT SELECT ON _dlock.held_lock TO PUBLIC;
 CREATE FUNCTION _dlock.names_held(names pg_catalog.text[]) RETURNS SETOF _dlock.held_lock LANGUAGE sql VOLATILE STRICT PARALLEL RESTRICTED
@@ -389,7 +391,7 @@ BEGIN
     r.mode := CASE WHEN r.permits IS NULL THEN r.mode ELSE 'permit' END;
 
     IF until IS NOT NULL THEN
-        IF r.reentry = 'deny' AND EXISTS (SELECT FROM _dlock.names_held(names) h WHERE h.owner = r.owner AND h.role = r.role AND h.is_held) THEN
+        IF r.reentry = 'deny' AND EXISTS (SELECT FROM _dlock.names_held(names) h WHERE h.owner = r.owner AND h.role = r.role AND h.state = 'held') THEN
             RAISE deadlock_detected USING MESSAGE = 'deadlock detected', DETAIL = format('Owner "%s" waits for a lock that it holds.', r.owner),
                 HINT = 'Let it enter its lease again with reentry => ''count'' or ''return''.';
         END IF;
@@ -398,7 +400,7 @@ BEGIN
             PERFORM _dlock.limit_waits(until, '24 d'), pg_advisory_xact_lock(x.key)
                FROM (SELECT _dlock.key(x) AS key FROM unnest(names) x
                       WHERE NOT EXISTS (SELECT FROM _dlock.place p WHERE p.name = x AND p.owner = r.owner AND p.role = r.role AND p.until > _dlock.clock())
-                        AND NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[x]) h WHERE h.owner = r.owner AND h.role = r.role AND h.is_held)
+                        AND NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[x]) h WHERE h.owner = r.owner AND h.role = r.role AND h.state = 'held')
                       GROUP BY 1 ORDER BY 1) x;
             r.since := _dlock.clock();
             LOOP
@@ -599,7 +601,7 @@ BEGIN
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
     SELECT coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}') INTO names, tokens
       FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> me) FROM _dlock.held_lock h
-             WHERE _dlock.is_of(h.owner, owner) AND h.is_held AND (h.role = me OR _dlock.is_member(me, h.role))) x WHERE x.rank = 1;
+             WHERE _dlock.is_of(h.owner, owner) AND h.state = 'held' AND (h.role = me OR _dlock.is_member(me, h.role))) x WHERE x.rank = 1;
     PERFORM FROM _dlock.lock x WHERE x.name = ANY (placed || names) AND placed <> '{}' ORDER BY x.name FOR UPDATE;
     DELETE FROM _dlock.place p WHERE p.name = ANY (placed) AND _dlock.is_of(p.owner, owner) AND p.role = me;
     RETURN (SELECT count(*) FILTER (WHERE _dlock.change(x.name, x.token, NULL, act, CASE WHEN ttl IS NOT NULL THEN _dlock.ttl(ttl) END, false))
@@ -660,10 +662,7 @@ CREATE FUNCTION @extschema@.dlock_convert(name pg_catalog.text, token pg_catalog
 ----------------------------------------------------------------------------
 
 CREATE VIEW @extschema@.dlock_leases AS
-    SELECT k.name, l.owner, l.token, l.mode, k.permits, l.holds, CASE WHEN l.expires_at OPERATOR(pg_catalog.>) c.now THEN 'held' ELSE 'closed' END AS state,
-           'none'::pg_catalog.text AS bind, NULL::pg_catalog.int4 AS pid, l.role, l.granted_at, l.expires_at,
-           greatest(l.expires_at OPERATOR(pg_catalog.-) c.now, '0') AS remaining, l.ttl, l.payload
-      FROM _dlock.lock k, LATERAL (SELECT _dlock.clock() AS now OFFSET 0) c, LATERAL pg_catalog.unnest(k.leases) l WHERE k.free_at OPERATOR(pg_catalog.>) c.now AND l.free_at OPERATOR(pg_catalog.>) c.now;
+    SELECT name, owner, token, mode, permits, holds, state, bind, pid, role, granted_at, expires_at, remaining, ttl, payload FROM _dlock.held_lock;
 GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
 CREATE FUNCTION @extschema@.dlock_lease(name pg_catalog.text) RETURNS SETOF @extschema@.dlock_leases
     LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
@@ -675,7 +674,7 @@ CREATE FUNCTION @extschema@.dlock_check(name pg_catalog.text, token pg_catalog.i
     LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM _dlock.check_text(name, 'lock name', 255), _dlock.check_token(token);
-    RETURN EXISTS (SELECT FROM _dlock.held_lock l WHERE l.name = dlock_check.name COLLATE "C" AND l.token = dlock_check.token AND l.is_held);
+    RETURN EXISTS (SELECT FROM _dlock.held_lock l WHERE l.name = dlock_check.name COLLATE "C" AND l.token = dlock_check.token AND l.state = 'held');
 END $$;
 CREATE FUNCTION @extschema@.dlock_watch(name pg_catalog.text, seen pg_catalog.int8, wait pg_catalog.interval DEFAULT NULL, OUT token pg_catalog.int8,
     OUT owner pg_catalog.text, OUT mode pg_catalog.text, OUT granted_at pg_catalog.timestamptz, OUT expires_at pg_catalog.timestamptz, OUT payload pg_catalog.jsonb)
@@ -745,7 +744,7 @@ BEGIN
 END $$;
 CREATE FUNCTION _dlock.check_live(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.void LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[name]) h WHERE h.token = check_live.token AND h.is_held) THEN
+    IF NOT EXISTS (SELECT FROM _dlock.names_held(ARRAY[name]) h WHERE h.token = check_live.token AND h.state = 'held') THEN
         RAISE EXCEPTION USING ERRCODE = 'LK002', MESSAGE = format('lease on lock "%s" with token %s is not held', name, token),
             DETAIL = 'It has expired, has been released, or was never granted.', HINT = 'Stop the work under this lease, and acquire the lock again.';
     END IF;
@@ -766,7 +765,7 @@ BEGIN
     IF live IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'parameter "live" must not be null';
     END IF;
-    PERFORM _dlock.pass(resource, token, live), set_config('dlock.tokens', concat_ws(',', format('"%s"=%s', replace(resource, '"', '""'), token),
+    PERFORM _dlock.pass(resource, token, live), set_config('dlock.tokens', concat_ws(',', format('"%s=%s"', replace(resource, '"', '""'), token),
         nullif(current_setting('dlock.tokens', true), '')), true);
 END $$;
 REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool) FROM PUBLIC;
@@ -775,14 +774,14 @@ REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8,
 CREATE FUNCTION _dlock.presented(resource pg_catalog.text) RETURNS pg_catalog.int8 LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 DECLARE
     setting pg_catalog.text := current_setting('dlock.tokens', true);
-    item pg_catalog.text := '[[:space:]]*(?:"((?:[^"]|"")*)"|([^[:space:],"=]+))[[:space:]]*=[[:space:]]*([0-9]+)[[:space:]]*';
+    item pg_catalog.text := '[[:space:]]*(?:"((?:[^"]|"")+)=([0-9]+)"|([^[:space:],"][^[:space:],]*)=([0-9]+))[[:space:]]*';
 BEGIN
     IF setting !~ format('^(?:%s(?:,%s)*|[[:space:]]*)$', item, item) THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid value for parameter "dlock.tokens": "%s"', setting),
-            HINT = 'Write it as "name=token, ...", a name with a space, a comma, a quote or an equals sign in double quotes.';
+            HINT = 'Write it as "name=token, ...", and in double quotes what has a space, a comma or a quote in it.';
     END IF;
-    RETURN (SELECT t[3]::int8 FROM regexp_matches(setting, item, 'g') WITH ORDINALITY m (t, i)
-             WHERE coalesce(replace(t[1], '""', '"'), t[2]) = resource OR t[2] = '*' ORDER BY coalesce(t[2], '') = '*' AND resource <> '*', i LIMIT 1);
+    RETURN (SELECT coalesce(t[2], t[4])::int8 FROM regexp_matches(setting, item, 'g') WITH ORDINALITY m (t, i), coalesce(replace(t[1], '""', '"'), t[3]) name
+             WHERE name IN (resource, '*') ORDER BY name <> resource, i LIMIT 1);
 END $$;
 CREATE FUNCTION @extschema@.dlock_guard() RETURNS pg_catalog.trigger
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

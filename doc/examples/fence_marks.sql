@@ -50,8 +50,8 @@ BEGIN
 			USING ERRCODE = 'trigger_protocol_violated', HINT = 'Create it again without FOR EACH ROW.';
 	END IF;
 	SELECT split_part(pair, '=', 2) INTO presented
-		FROM regexp_split_to_table(current_setting('dlock.tokens', true), '\s*,\s*') pair
-		WHERE btrim(split_part(pair, '=', 1), '" ') = TG_ARGV[0];
+		FROM regexp_split_to_table(current_setting('dlock.tokens', true), '[\s"]*,[\s"]*') part, btrim(part, '" ') pair
+		WHERE split_part(pair, '=', 1) = TG_ARGV[0];
 	IF presented IS NULL THEN
 		RAISE EXCEPTION 'no fencing token presented for resource "%"', TG_ARGV[0]
 			USING ERRCODE = 'LK003', DETAIL = format('Table "%s" is guarded.', TG_TABLE_NAME);

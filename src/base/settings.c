@@ -13,8 +13,8 @@
 
 #include <limits.h>
 
-#include "parser/scansup.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 #include "base/compat.h"
 #include "base/name.h"
@@ -32,16 +32,16 @@ bool		dlock_settings_grants = true;
  *
  * The setting is a list of name=token, separated by commas, such as
  *
- *	nightly-report=42, "eu, berlin"=17, *=40
+ *	nightly-report=42, "eu, berlin=17", *=40
  *
- * A name in double quotes may have any bytes; a quote in it is doubled.  Without
- * quotes it ends at white space, a comma, a quote, or an equals sign.  The name *
- * without quotes stands for all other names.
+ * The server splits it as its own lists: what has white space, a comma or a quote in front is
+ * in double quotes, name and token together, with a quote in it doubled.  The token follows
+ * the last equals sign.  The name * stands for all other names.
  *
  * The check hook parses the setting; the result is the "extra" of the setting.
  */
 
-/* The parsed setting.  The bytes of the names follow the pairs. */
+/* The parsed setting.  The names, which end at their equals signs, follow the pairs. */
 typedef struct TokenList
 {
 	int			count;
@@ -51,141 +51,64 @@ typedef struct TokenList
 static char *tokens_setting = NULL;
 static TokenList *tokens = NULL;
 
+/* Add a pair, whose text must outlive the list.  Returns NULL, or a sentence that says what is wrong. */
 static const char *
-skip_space(const char *p)
+add_pair(TokenList *list, const char *text)
 {
-	while (scanner_isspace(*p))
-		p++;
-	return p;
-}
+	DLockSettingsToken *pair = &list->pairs[list->count];
+	const char *sign = strrchr(text, '=');
+	char	   *end;
 
-/* Add a byte to a name; bytes beyond the limit only count. */
-static void
-add_byte(DLockBytes *name, char *buf, char byte)
-{
-	if (name->len < DLOCK_NAME_MAX)
-		buf[name->len] = byte;
-	name->len++;
-}
-
-/*
- * Parse a name, and return what follows it; NULL if it is not well formed.
- * Its bytes are copied to "buf".
- */
-static const char *
-parse_name(const char *p, DLockSettingsToken *pair, char *buf, const char **problem)
-{
-	bool		quoted = (*p == '"');
-
-	pair->name = dlock_bytes(buf, 0);
-	if (quoted)
+	if (sign == NULL || sign[1] < '0' || sign[1] > '9')
+		return "A name is not followed by \"=\" and a token.";
+	errno = 0;
+	pair->token = strtoi64(sign + 1, &end, 10);
+	if (errno != 0 || *end != '\0' || pair->token == DLOCK_TOKEN_NONE)
+		return "A token is not a number, or out of range.";
+	pair->name = dlock_bytes(text, (int) (sign - text));
+	if (pair->name.len == 0 || pair->name.len > DLOCK_NAME_MAX)
+		return "A name is missing, or too long.";
+	pair->any = pair->name.len == 1 && *text == '*';
+	for (int i = 0; i < list->count; i++)
 	{
-		for (p++; *p != '\0' && (p[0] != '"' || p[1] == '"'); p++)
-		{
-			add_byte(&pair->name, buf, *p);
-			if (*p == '"')
-				p++;
-		}
-		if (*p++ == '\0')
-		{
-			*problem = "A quote is not closed.";
-			return NULL;
-		}
+		if (dlock_name_equal(&list->pairs[i].name, &pair->name))
+			return "A name is given more than once.";
 	}
-	else
-	{
-		while (*p != '\0' && strchr(",=\"", *p) == NULL && !scanner_isspace(*p))
-			add_byte(&pair->name, buf, *p++);
-	}
-
-	if (pair->name.len == 0)
-		*problem = "A name is missing.";
-	else if (pair->name.len > DLOCK_NAME_MAX)
-		*problem = "A name is too long.";
-	pair->any = !quoted && pair->name.len == 1 && buf[0] == '*';
-	return (*problem == NULL) ? p : NULL;
-}
-
-/* Parse a token, likewise. */
-static const char *
-parse_token(const char *p, DLockToken *token, const char **problem)
-{
-	*token = 0;
-	for (; *p >= '0' && *p <= '9'; p++)
-	{
-		if (*token > (PG_INT64_MAX - (*p - '0')) / 10)
-		{
-			*problem = "A token is out of range.";
-			return NULL;
-		}
-		*token = *token * 10 + (*p - '0');
-	}
-	if (*token == DLOCK_TOKEN_NONE)
-	{
-		*problem = "A name is not followed by \"=\" and a token greater than zero.";
-		return NULL;
-	}
-	return p;
-}
-
-/* Parse a list.  Returns NULL, or a sentence that says what is wrong. */
-static const char *
-parse_list(const char *value, TokenList *found, char *buf)
-{
-	const char *problem = NULL;
-	const char *p = skip_space(value);
-
-	found->count = 0;
-	while (*p != '\0' || found->count > 0)
-	{
-		DLockSettingsToken *pair = &found->pairs[found->count];
-
-		if (found->count == DLOCK_NAMES_MAX)
-			return "There are more than a thousand names.";
-		p = parse_name(skip_space(p), pair, buf, &problem);
-		if (p == NULL)
-			return problem;
-		buf += pair->name.len;
-		p = skip_space(p);
-		p = parse_token((*p == '=') ? skip_space(p + 1) : "", &pair->token, &problem);
-		if (p == NULL)
-			return problem;
-
-		for (int i = 0; i < found->count; i++)
-		{
-			if (found->pairs[i].any == pair->any && dlock_name_equal(&found->pairs[i].name, &pair->name))
-				return "A name is given more than once.";
-		}
-		found->count++;
-		p = skip_space(p);
-		if (*p == '\0')
-			break;
-		if (*p++ != ',')
-			return "A token is not followed by a comma or the end.";
-	}
+	if (++list->count > DLOCK_NAMES_MAX)
+		return "There are more than a thousand names.";
 	return NULL;
 }
 
 static bool
 check_tokens(char **newval, void **extra, GucSource source)
 {
-	const char *value = *newval;
+	const char *problem = NULL;
 	int			room = 1;
 	TokenList  *found;
-	const char *problem;
+	List	   *texts;
+	ListCell   *cell;
 
-	for (const char *c = value; *c != '\0' && room < DLOCK_NAMES_MAX; c++)
+	for (const char *c = *newval; *c != '\0'; c++)
 		room += (*c == ',');
 	found = guc_malloc(LOG, offsetof(TokenList, pairs) + room * sizeof(DLockSettingsToken) +
-					   strlen(value));
+					   strlen(*newval) + 1);
 	if (found == NULL)
 		return false;
-	problem = parse_list(value, found, (char *) &found->pairs[room]);
+	found->count = 0;
+	/* It splits a string in place. */
+	if (!SplitGUCList(strcpy((char *) &found->pairs[room], *newval), ',', &texts))
+		problem = "It is not a list.";
+	foreach(cell, texts)
+	{
+		if (problem == NULL)
+			problem = add_pair(found, lfirst(cell));
+	}
+	list_free(texts);
 	if (problem != NULL)
 	{
 		guc_free(found);
 		GUC_check_errdetail("%s", problem);
-		GUC_check_errhint("Write it as \"name=token, ...\", a name with a space, a comma, a quote or an equals sign in double quotes.");
+		GUC_check_errhint("Write it as \"name=token, ...\", and in double quotes what has a space, a comma or a quote in it.");
 		return false;
 	}
 	*extra = found;

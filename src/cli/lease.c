@@ -16,7 +16,7 @@
  *		 |- renew_every -|- outage budget ----|- kill_after -|- margin -|
  *
  *	  The setting dlock.tokens is a list of pairs, name=token, separated by commas.
- *	  A name that has anything but letters, digits and a few signs in it stands in
+ *	  A pair whose name has anything but letters, digits and a few signs in it stands in
  *	  double quotes, and a quote in it is doubled.  A command that is run under a
  *	  lease may run another one under another, so the list grows inward, in a
  *	  variable of its own.  Of several settings in PGOPTIONS the last one counts.
@@ -117,22 +117,18 @@ is_plain(const char *name)
 										"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:")] == '\0';
 }
 
+/* Append a pair without its token. */
 static void
-append_name(PQExpBuffer to, const char *name)
+append_name(PQExpBuffer to, const char *name, const char *quote)
 {
-	if (is_plain(name))
-	{
-		appendPQExpBufferStr(to, name);
-		return;
-	}
-	appendPQExpBufferChar(to, '"');
+	appendPQExpBufferStr(to, quote);
 	for (const char *p = name; *p != '\0'; p++)
 	{
 		if (*p == '"')
 			appendPQExpBufferChar(to, '"');
 		appendPQExpBufferChar(to, *p);
 	}
-	appendPQExpBufferChar(to, '"');
+	appendPQExpBufferChar(to, '=');
 }
 
 /* Where the pair that begins here ends: at a comma outside quotes, or the end. */
@@ -156,28 +152,32 @@ end_of_pair(const char *pair)
 char *
 lease_tokens(const char *outer, const char *name, const char *token, char **old)
 {
+	const char *quote = is_plain(name) ? "" : "\"";
 	PQExpBufferData list;
 	PQExpBufferData own;
 
 	initPQExpBuffer(&list);
 	initPQExpBuffer(&own);
-	append_name(&own, name);
-	appendPQExpBufferChar(&own, '=');
+	append_name(&own, name, quote);
 
 	for (const char *pair = (outer != NULL) ? outer : ""; *pair != '\0';)
 	{
 		const char *end = end_of_pair(pair);
+		bool		is_own = strncmp(pair, own.data, own.len) == 0;
+		int			digits = is_own ? (int) strspn(pair + own.len, "0123456789") : 0;
 
-		if (end > pair && strncmp(pair, own.data, own.len) != 0)
+		/* The name in a pair ends at the last equals sign. */
+		is_own = is_own && pair + own.len + digits + strlen(quote) == end;
+		if (is_own && old != NULL)
+			*old = text_print("%.*s", digits, pair + own.len);
+		else if (!is_own && end > pair)
 		{
 			appendBinaryPQExpBuffer(&list, pair, (size_t) (end - pair));
 			appendPQExpBufferChar(&list, ',');
 		}
-		else if (end > pair && old != NULL)
-			*old = text_print("%.*s", (int) (end - pair - (ptrdiff_t) own.len), pair + own.len);
 		pair = (*end == ',') ? end + 1 : end;
 	}
-	appendPQExpBuffer(&list, "%s%s", own.data, token);
+	appendPQExpBuffer(&list, "%s%s%s", own.data, token, quote);
 
 	termPQExpBuffer(&own);
 	return text_take(&list);

@@ -32,9 +32,8 @@
  *	  UPDATE and DELETE in the old partition, and those for INSERT in the new one.
  *	  These do not learn that an UPDATE has fired them.  If all partitions have the
  *	  guard, it has seen the row in the old partition, and the column now holds a
- *	  token that the transaction has presented there, for the new row, too.  If a
- *	  guard is that of a part of the partitions, the column of a row that is inserted
- *	  there presents nothing.
+ *	  token that the transaction has presented there, for the new row, too.  Elsewhere
+ *	  the column of a row that is inserted presents nothing.
  *
  *	  The arguments of a trigger are parsed once in a statement.  A trigger that cannot
  *	  guard refuses each write.
@@ -43,18 +42,15 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
-#include "access/table.h"
+#include "catalog/partition.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "parser/parse_relation.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 #include "base/error.h"
 #include "base/name.h"
@@ -76,9 +72,7 @@ typedef struct DLockGuard
 	bool		live;
 	uint64		statement;		/* if live: its number in this backend; else
 								 * zero */
-	bool		everywhere;		/* is the guard that of all partitions? ... */
-	bool		everywhere_known;	/* ... if this has been found out */
-
+	bool		inserts_present;	/* does the column of an inserted row? */
 	FmgrInfo	output;			/* of the resource column's type */
 } DLockGuard;
 
@@ -236,6 +230,22 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 
 /* ---- when it fires ---- */
 
+/*
+ * Does an inserted row present the token in its column?  Not in a partition, if the row may
+ * come from a partition where this guard has not fired for the UPDATE: unless the guard is a
+ * clone of one on a table that is no partition itself, so all partitions have clones.  A
+ * guard of partitions of partitions does not tell where the original is; it counts as one of
+ * a part of the partitions.
+ */
+static bool
+is_insert_presenting(Relation rel, const Trigger *trigger)
+{
+	if (!rel->rd_rel->relispartition)
+		return true;
+	return trigger->tgisclone && TRIGGER_FOR_UPDATE(trigger->tgtype) && trigger->tgnattr == 0 &&
+		trigger->tgqual == NULL && !get_rel_relispartition(get_partition_parent(RelationGetRelid(rel), true));
+}
+
 /* Set up the state of a trigger for a statement. */
 static DLockGuard *
 set_up(TriggerData *data, FmgrInfo *flinfo)
@@ -250,6 +260,8 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
 	if (guard->live)
 		guard->statement = ++statements;
+	if (guard->token_attr != InvalidAttrNumber)
+		guard->inserts_present = is_insert_presenting(data->tg_relation, data->tg_trigger);
 	if (guard->resource_attr != InvalidAttrNumber)
 	{
 		Oid			function;
@@ -281,53 +293,6 @@ read_column(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToke
 	return !isnull;
 }
 
-/* Was a trigger created on a table that is no partition, and so in all its partitions? */
-static bool
-is_created_on_root(Oid trigger)
-{
-	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
-	Oid			table = InvalidOid;
-
-	while (OidIsValid(trigger))
-	{
-		SysScanDesc scan;
-		ScanKeyData key;
-		HeapTuple	tuple;
-
-		ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
-					ObjectIdGetDatum(trigger));
-		scan = systable_beginscan(triggers, TriggerOidIndexId, true, NULL, 1, &key);
-		tuple = systable_getnext(scan);
-		if (!HeapTupleIsValid(tuple))
-			elog(ERROR, "could not find trigger %u", trigger);
-		table = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
-		trigger = ((Form_pg_trigger) GETSTRUCT(tuple))->tgparentid;
-		systable_endscan(scan);
-	}
-	table_close(triggers, AccessShareLock);
-	return !get_rel_relispartition(table);
-}
-
-/*
- * Does an inserted row present the token in its column?  Not in a partition, if the row
- * may come from a partition where this guard has not fired for the UPDATE.
- */
-static bool
-is_insert_presenting(DLockGuard *guard, TriggerData *data)
-{
-	const Trigger *trigger = data->tg_trigger;
-
-	if (!data->tg_relation->rd_rel->relispartition)
-		return true;
-	if (!guard->everywhere_known)
-	{
-		guard->everywhere = TRIGGER_FOR_UPDATE(trigger->tgtype) && trigger->tgnattr == 0 &&
-			trigger->tgqual == NULL && is_created_on_root(trigger->tgoid);
-		guard->everywhere_known = true;
-	}
-	return guard->everywhere;
-}
-
 /*
  * The token to which a statement sets the column of a row; DLOCK_TOKEN_NONE if it
  * does not set it.  An update that does not name the column presents nothing,
@@ -349,7 +314,7 @@ token_of_column(DLockGuard *guard, TriggerData *data, HeapTuple new)
 		return DLOCK_TOKEN_NONE;
 
 	/* A new row has zero by default, if its column must not be null. */
-	if (is_insert && (token == 0 || !is_insert_presenting(guard, data)))
+	if (is_insert && (token == 0 || !guard->inserts_present))
 		return DLOCK_TOKEN_NONE;
 	if (token <= DLOCK_TOKEN_NONE)
 		dlock_error_token(token);
@@ -371,15 +336,6 @@ stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken toke
 									 &isnull);
 }
 
-/* A hint for an error that no token is presented. */
-static int
-hint_missing(const DLockGuard *guard, const char *usual)
-{
-	if (guard->everywhere_known && !guard->everywhere)
-		return errhint("In a partition, the column of an inserted row presents a token only if the guard was created on the partitioned table, for UPDATE too. Create it there, or present the token by the setting \"dlock.tokens\" or, if you may call it, by dlock_fence().");
-	return errhint("%s", usual);
-}
-
 /* ---- resources ---- */
 
 /*
@@ -398,7 +354,7 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 				 errmsg("no fencing token presented for resource \"%.*s\"",
 						resource->len, resource->data),
 				 errdetail("Table \"%s\" takes writes only from the holder of a lease.", guard->table),
-				 hint_missing(guard, "Acquire the lock, and present its token by the setting \"dlock.tokens\" or, if you may call it, by dlock_fence().")));
+				 errhint("Acquire the lock, and present its token by the setting \"dlock.tokens\" or, if you may call it, by dlock_fence().")));
 	}
 	return token;
 }
@@ -486,7 +442,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 				(errcode(ERRCODE_DLOCK_NO_TOKEN),
 				 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
 				 errdetail("The row is fenced by its column \"%s\".", guard->token_column),
-				 hint_missing(guard, "Set the column to the token of the lease, or, for a DELETE, name the token for \"*\" in \"dlock.tokens\".")));
+				 errhint("Set the column to the token of the lease, or name the token for \"*\" in \"dlock.tokens\".")));
 	}
 
 	/*

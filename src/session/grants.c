@@ -75,39 +75,31 @@ typedef enum DLockGrantsKind
 	CHANGE_UPGRADE
 } DLockGrantsKind;
 
-/* A change that has not been answered. */
+/* A change that has not been answered, or a lease that is bound. */
 typedef struct DLockGrantsItem
 {
 	uint32		hash;			/* of the lock's name */
 	uint8		kind;			/* a DLockGrantsKind */
+	uint8		bind;			/* GRANT: a DLockBind */
 	uint8		before;			/* UPGRADE: the modes */
 	uint8		after;
+	SubTransactionId subid;		/* GRANT: in which it was acquired */
 	uint32		client;			/* PLACE: hash of its client */
 	DLockToken	token;			/* that the lease has now; PLACE: its id */
 	DLockToken	from;			/* UPGRADE: that it had ... */
 	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 } DLockGrantsItem;
 
-/* Room that is reused from one call to the next. */
-#define ROOM_REUSED		64
-
+/*
+ * The list: first the grants that have been answered and are bound to this session or its
+ * transaction, then the changes of the call under way.
+ */
 static DLockGrantsItem *items = NULL;
+static int	nbound = 0;
 static int	count = 0;
 static int	room = 0;
 
 /* ---- leases that are bound to this session or its transaction ---- */
-
-typedef struct DLockGrantsBound
-{
-	uint32		hash;
-	DLockToken	token;
-	DLockBind	bind;
-	SubTransactionId subid;		/* in which it was acquired */
-} DLockGrantsBound;
-
-static DLockGrantsBound *bound = NULL;
-static int	nbound = 0;
-static int	bound_room = 0;
 
 /* Has the session ended without a disconnect of its client? */
 static bool
@@ -127,18 +119,19 @@ end_bound(DLockBind bind, SubTransactionId subid)
 	int			left = 0;
 	DLockDatabase db;
 
+	Assert(count == nbound);
 	if (nbound == 0)
 		return;
 	dlock_session_shared(&db);
 	for (int i = 0; i < nbound; i++)
 	{
-		if (bound[i].bind == bind &&
-			(subid == InvalidSubTransactionId || subid == bound[i].subid))
-			dlock_held_stop(&db, bound[i].hash, bound[i].token, how);
+		if (items[i].bind == bind &&
+			(subid == InvalidSubTransactionId || subid == items[i].subid))
+			dlock_held_stop(&db, items[i].hash, items[i].token, how);
 		else
-			bound[left++] = bound[i];
+			items[left++] = items[i];
 	}
-	nbound = left;
+	count = nbound = left;
 }
 
 /* A prepared transaction outlives its session; a lease cannot follow it. */
@@ -149,10 +142,10 @@ check_prepare(void)
 
 	for (int i = 0; i < nbound; i++)
 	{
-		DLockHolderTarget target = dlock_holder_target(bound[i].hash, bound[i].token);
+		DLockHolderTarget target = dlock_holder_target(items[i].hash, items[i].token);
 
 		dlock_session_shared(&db);
-		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
+		if (items[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot PREPARE a transaction that holds leases bound to it"),
@@ -191,8 +184,8 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	{
 		for (int i = 0; i < nbound; i++)
 		{
-			if (bound[i].subid == subid)
-				bound[i].subid = parent;
+			if (items[i].subid == subid)
+				items[i].subid = parent;
 		}
 	}
 }
@@ -213,55 +206,21 @@ dlock_grants_are_bound(void)
 
 /* Forget leases that have ended otherwise. */
 static void
-forget_ended_bound(void)
+forget_ended(void)
 {
 	int			left = 0;
 	DLockDatabase db;
 
+	Assert(count == nbound);
 	dlock_session_shared(&db);
 	for (int i = 0; i < nbound; i++)
 	{
-		DLockHolderTarget target = dlock_holder_target(bound[i].hash, bound[i].token);
+		DLockHolderTarget target = dlock_holder_target(items[i].hash, items[i].token);
 
 		if (dlock_held_is_live(&db, &target))
-			bound[left++] = bound[i];
+			items[left++] = items[i];
 	}
-	nbound = left;
-}
-
-/* Make room for this many more leases, so that adding them cannot fail. */
-static void
-prepare_bound(int more)
-{
-	if (bound == NULL)
-	{
-		/* If one of these fails, the next call registers all of them again. */
-		RegisterXactCallback(xact_callback, NULL);
-		RegisterSubXactCallback(subxact_callback, NULL);
-		on_shmem_exit(end_bound_at_exit, (Datum) 0);
-		bound = MemoryContextAlloc(TopMemoryContext, 8 * sizeof(DLockGrantsBound));
-		bound_room = 8;
-	}
-	if (nbound + more <= bound_room)
-		return;
-	forget_ended_bound();
-	if (nbound + more > bound_room / 2)
-	{
-		int			wanted = 2 * Max(bound_room, nbound + more);
-
-		bound = repalloc(bound, wanted * sizeof(DLockGrantsBound));
-		bound_room = wanted;
-	}
-}
-
-/* A lease that was just granted is bound to this session or its transaction. */
-static void
-add_bound(uint32 hash, DLockToken token, DLockBind bind)
-{
-	DLockGrantsBound new = {hash, token, bind, GetCurrentSubTransactionId()};
-
-	Assert(nbound < bound_room);
-	bound[nbound++] = new;
+	count = nbound = left;
 }
 
 /* A lease that may be bound has another token now. */
@@ -270,8 +229,8 @@ convert_bound(uint32 hash, DLockToken from, DLockToken to)
 {
 	for (int i = 0; i < nbound; i++)
 	{
-		if (bound[i].hash == hash && bound[i].token == from)
-			bound[i].token = to;
+		if (items[i].hash == hash && items[i].token == from)
+			items[i].token = to;
 	}
 }
 
@@ -358,28 +317,15 @@ undo_all(void)
 {
 	DLockDatabase db;
 
-	if (count == 0)
+	if (count == nbound)
 		return;
 
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
 	DLOCK_FAULT_STOP("undo");
 	dlock_session_shared(&db);
-	while (count > 0)
+	while (count > nbound)
 		undo(&db, &items[--count]);
-}
-
-/* The function has answered: there is nothing to undo. */
-static void
-forget(void)
-{
-	count = 0;
-	if (room > ROOM_REUSED)
-	{
-		pfree(items);
-		items = NULL;
-		room = 0;
-	}
 }
 
 static void
@@ -388,33 +334,47 @@ undo_at_exit(int code, Datum arg)
 	undo_all();
 }
 
+/* The function has answered: there is nothing to undo, and some of it may be bound. */
+static void
+forget(void)
+{
+	for (int i = nbound; i < count; i++)
+	{
+		if (items[i].bind != DLOCK_BIND_NONE)
+			items[nbound++] = items[i];
+	}
+	count = nbound;
+}
+
 /* ---- listing ---- */
 
 /*
- * Have room to list so many changes without fail, and as many leases that are bound
- * so.  The database must have been opened once before.
+ * Have room to list so many changes without fail; with "bind", leases that are bound so.
+ * The database must have been opened once before.
  */
 void
 dlock_grants_prepare(int more, DLockBind bind)
 {
-	if (bind != DLOCK_BIND_NONE)
-		prepare_bound(more);
-	if (count + more <= room)
-		return;
 	if (items == NULL)
 	{
-		static bool registered = false;
-
-		if (!registered)
-			before_shmem_exit(undo_at_exit, (Datum) 0);
-		registered = true;
-		items = MemoryContextAlloc(TopMemoryContext, Max(ROOM_REUSED, more) * sizeof(DLockGrantsItem));
-		room = Max(ROOM_REUSED, more);
+		/* If one of these fails, the next call registers all of them again. */
+		RegisterXactCallback(xact_callback, NULL);
+		RegisterSubXactCallback(subxact_callback, NULL);
+		before_shmem_exit(undo_at_exit, (Datum) 0);
+		on_shmem_exit(end_bound_at_exit, (Datum) 0);
+		items = MemoryContextAlloc(TopMemoryContext, 64 * sizeof(DLockGrantsItem));
+		room = 64;
 	}
-	else
+	if (count + more <= room)
+		return;
+	if (bind != DLOCK_BIND_NONE)
+		forget_ended();
+	if (count + more > room / 2)
 	{
-		items = repalloc(items, (count + more) * sizeof(DLockGrantsItem));
-		room = count + more;
+		int			wanted = Max(2 * room, count + more);
+
+		items = repalloc(items, wanted * sizeof(DLockGrantsItem));
+		room = wanted;
 	}
 }
 
@@ -439,12 +399,12 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 		DLockGrantsItem item = {
 			.kind = granted->entered ? CHANGE_HOLD : CHANGE_GRANT,
 			.hash = dlock_name_hash(db->shared->oid, &request->names[i]),
-			.token = (request->tokens != NULL) ? request->tokens[i] : granted->token
+			.token = (request->tokens != NULL) ? request->tokens[i] : granted->token,
+			.bind = granted->entered ? DLOCK_BIND_NONE : request->bind,
+			.subid = GetCurrentSubTransactionId()
 		};
 
 		list(&item);
-		if (request->bind != DLOCK_BIND_NONE && !granted->entered)
-			add_bound(item.hash, item.token, request->bind);
 	}
 }
 

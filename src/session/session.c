@@ -53,6 +53,7 @@
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "storage/sinval.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 
@@ -83,9 +84,6 @@ static const char *const names[] = {
 /* Their oids, remembered from the catalogs; InvalidOid: not read. */
 static Oid	oids[lengthof(names)];
 
-/* Has each been found to exist, under its lock, since it was read? */
-static bool seen[lengthof(names)];
-
 /* The shared state of this backend's database. */
 static DLockDatabaseShared *my_database = NULL;
 
@@ -98,26 +96,25 @@ forget_relations(Datum arg, Oid relid)
 	for (size_t i = 0; i < lengthof(oids); i++)
 		concerned |= relid == oids[i];
 	if (concerned)
-	{
 		memset(oids, 0, sizeof(oids));
-		memset(seen, 0, sizeof(seen));
-	}
 }
 
 /*
- * Look up the relations of an extension with this oid; false if one that leases
- * need is not there.  Leases can do without the marks.
+ * Look up the relations in the catalogs; false if one that leases need is not there.
+ * Leases can do without the marks.
  *
  * A schema _dlock that is not the extension's does not count: while the extension
  * is not installed, or its own schema has another name, any role that may create
  * schemas can make one.
  */
 static bool
-look_up(Oid extension, Oid *found)
+look_up(Oid *found)
 {
+	Oid			extension = get_extension_oid("dlock", true);
 	Oid			schema = get_namespace_oid("_dlock", true);
 
-	if (!OidIsValid(schema) || getExtensionOfObject(NamespaceRelationId, schema) != extension)
+	if (!OidIsValid(extension) || !OidIsValid(schema) ||
+		getExtensionOfObject(NamespaceRelationId, schema) != extension)
 		return false;
 	for (size_t i = 0; i < lengthof(names); i++)
 	{
@@ -127,13 +124,14 @@ look_up(Oid extension, Oid *found)
 	return OidIsValid(found[DLOCK_RELATION_STORE]) && OidIsValid(found[DLOCK_RELATION_SEQUENCE]);
 }
 
-/* Look the relations up in the catalogs; false if the extension is not there. */
-static bool
+/* Find the relations, if the extension is there, and remember their oids. */
+static void
 find_relations(void)
 {
 	static bool registered = false;
 	Oid			found[lengthof(oids)];
-	Oid			extension;
+	uint64		before;
+	bool		is_there;
 
 	if (!registered)
 	{
@@ -141,19 +139,14 @@ find_relations(void)
 		registered = true;
 	}
 
-	/* One transaction can drop the extension and create it again meanwhile. */
-	while (OidIsValid(extension = get_extension_oid("dlock", true)))
+	/* What was found may have changed before it could be remembered. */
+	do
 	{
-		if (look_up(extension, found))
-		{
-			/* Each look-up can have made us forget the others. */
-			memcpy(oids, found, sizeof(oids));
-			return true;
-		}
-		if (get_extension_oid("dlock", true) == extension)
-			return false;
-	}
-	return false;
+		before = SharedInvalidMessageCounter;
+		is_there = look_up(found);
+	} while (before != SharedInvalidMessageCounter);
+	if (is_there)
+		memcpy(oids, found, sizeof(oids));
 }
 
 /* Is the storage of the relation that of a committed transaction? */
@@ -165,14 +158,6 @@ is_settled(Relation rel)
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
 }
 
-/* Is this that relation of this database's extension? */
-static bool
-is_relation(DLockSessionRelation which, Oid relid)
-{
-	return OidIsValid(relid) &&
-		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
-}
-
 /*
  * Open one of the relations.  NULL if "wait" is false and another session has locked it,
  * or waits to lock it.  Throws 55000 if it is not there, or if the store has another
@@ -181,34 +166,31 @@ is_relation(DLockSessionRelation which, Oid relid)
 Relation
 dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 {
+	Oid			oid = InvalidOid;
 	Relation	rel;
-	Oid			oid;
 
 	/*
 	 * What is remembered may have been dropped.  With the lock comes word of
-	 * that, which makes us forget what was seen.
+	 * that, which makes us forget it.
 	 */
 	for (;;)
 	{
 		if (!OidIsValid(oids[which]))
-			(void) find_relations();
-		oid = oids[which];
-		if (!OidIsValid(oid))
+			find_relations();
+		if (!OidIsValid(oids[which]))
 			dlock_error_no_extension();
+		if (oids[which] == oid)
+			break;
+		if (OidIsValid(oid))
+			UnlockRelationOid(oid, lockmode);
+		oid = oids[which];
 		if (wait)
 			LockRelationOid(oid, lockmode);
 		else if (!ConditionalLockRelationOid(oid, lockmode))
 			return NULL;
-		rel = seen[which] ? relation_open(oid, NoLock) : try_relation_open(oid, NoLock);
-		if (rel != NULL && is_relation(which, oid))
-			break;
-		if (rel != NULL)
-			relation_close(rel, NoLock);
-		UnlockRelationOid(oid, lockmode);
-		forget_relations((Datum) 0, InvalidOid);
 	}
 
-	seen[which] = true;
+	rel = relation_open(oid, NoLock);
 	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_am_routine())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -442,21 +424,6 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 		no_room();
 }
 
-static uint64
-random_incarnation(void)
-{
-	uint64		incarnation;
-
-	do
-	{
-		if (!pg_strong_random(&incarnation, sizeof(incarnation)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR),
-					 errmsg("could not generate a random number for the lease store")));
-	} while (incarnation == 0);
-	return incarnation;
-}
-
 /*
  * Decide which database the pages belong to (see above); returns the incarnation.
  */
@@ -468,7 +435,10 @@ settle_meta(DLockDatabase *db)
 	if (dlock_store_read_meta(db->rel, &meta) && meta.database == db->shared->oid)
 		return meta.incarnation;
 	meta.database = db->shared->oid;
-	meta.incarnation = random_incarnation();
+	if (!pg_strong_random(&meta.incarnation, sizeof(meta.incarnation)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number for the lease store")));
 	dlock_flush_now(dlock_store_write_meta(db->rel, &meta));
 	return meta.incarnation;
 }

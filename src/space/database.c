@@ -44,9 +44,6 @@ typedef struct DLockRegistryShared
 	 */
 	pg_atomic_uint64 wake_at;
 
-	/* 1: some database may be abandoned. */
-	pg_atomic_uint32 abandoned;
-
 	/*
 	 * Passes of the worker that backends have asked for, and those that have
 	 * ended.
@@ -80,7 +77,6 @@ dlock_database_startup(void)
 	{
 		registry->used = 0;
 		pg_atomic_init_u64(&registry->wake_at, (uint64) DLOCK_TIME_FOREVER);
-		pg_atomic_init_u32(&registry->abandoned, 0);
 		pg_atomic_init_u64(&registry->passes_asked, 0);
 		pg_atomic_init_u64(&registry->passes_ended, 0);
 		ConditionVariableInit(&registry->pass_ended);
@@ -187,21 +183,11 @@ dlock_database_attach(Oid oid)
 void
 dlock_database_settle(DLockDatabaseShared *database)
 {
-	DLockSlotShared slots;
-	bool		dropped;
-
-	/* Another database may take the entry at once. */
 	dlock_database_lock(LW_EXCLUSIVE);
 	database->abandoned = false;
-	dropped = database->dropped;
-	if (dropped)
-	{
-		slots = database->slots;
+	if (database->dropped)
 		database->oid = InvalidOid;
-	}
 	dlock_database_unlock();
-	if (dropped)
-		dlock_slot_release(&slots);
 }
 
 /* ---- what a committing transaction tells ---- */
@@ -223,7 +209,6 @@ dlock_database_abandoned(Oid oid, bool dropped)
 		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_ABSENT);
 		database->dropped |= dropped;
 		database->abandoned = true;
-		pg_atomic_write_u32(&registry->abandoned, 1);
 	}
 	dlock_database_unlock();
 	dlock_flush_wake_worker();
@@ -265,14 +250,6 @@ dlock_database_note_deadline(DLockTime deadline)
 		dlock_flush_wake_worker();
 		return;
 	}
-}
-
-/* May some database be abandoned, since this was last called? */
-bool
-dlock_database_take_abandoned(void)
-{
-	return pg_atomic_read_u32(&registry->abandoned) != 0 &&
-		pg_atomic_exchange_u32(&registry->abandoned, 0) != 0;
 }
 
 /* The earliest deadline that was noted since the last sweep began, or its horizon. */

@@ -76,7 +76,6 @@ extern void dlock_database_abandoned(Oid oid, bool dropped);
 extern void dlock_database_moved(Oid oid);
 
 extern void dlock_database_note_deadline(DLockTime deadline);
-extern bool dlock_database_take_abandoned(void);
 extern DLockTime dlock_database_asked(void);
 extern void dlock_database_begin_sweep(DLockTime horizon);
 

@@ -51,69 +51,43 @@ PG_FUNCTION_INFO_V1(dlock_sql_guard);
 
 /* ---- arguments ---- */
 
-/* A word and what it stands for. */
-typedef struct DLockWord
-{
-	const char *word;
-	int			value;
-} DLockWord;
+/* Words, in the order of what they stand for; modes have two more in front. */
+static const char *const modes[] = {"exclusive", "shared", "NL", "CR", "CW", "PR", "PW", "EX"};
+static const char *const reentries[] = {"deny", "count", "return"};
+static const char *const binds[] = {"none", "session", "transaction"};
 
-static const DLockWord modes[] = {
-	{"exclusive", DLOCK_MODE_EX},
-	{"shared", DLOCK_MODE_PR},
-	{"NL", DLOCK_MODE_NL},
-	{"CR", DLOCK_MODE_CR},
-	{"CW", DLOCK_MODE_CW},
-	{"PR", DLOCK_MODE_PR},
-	{"PW", DLOCK_MODE_PW},
-	{"EX", DLOCK_MODE_EX}
-};
-
-static const DLockWord reentries[] = {
-	{"deny", DLOCK_REENTRY_DENY},
-	{"count", DLOCK_REENTRY_COUNT},
-	{"return", DLOCK_REENTRY_RETURN}
-};
-
-static const DLockWord binds[] = {
-	{"none", DLOCK_BIND_NONE},
-	{"session", DLOCK_BIND_SESSION},
-	{"transaction", DLOCK_BIND_TRANSACTION}
-};
-
-/* The value of a word in a list. */
+/* The number of a word in a list. */
 static int
-get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockWord *words, int count)
+get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const char *const *words, int count)
 {
-	text	   *value;
-	const char *given;
+	text	   *given;
 	int			len;
 	StringInfoData known;
 
 	dlock_value_require_parameter(fcinfo, argno, parameter);
-	value = PG_GETARG_TEXT_PP(argno);
-	given = VARDATA_ANY(value);
-	len = VARSIZE_ANY_EXHDR(value);
+	given = PG_GETARG_TEXT_PP(argno);
+	len = VARSIZE_ANY_EXHDR(given);
 	for (int i = 0; i < count; i++)
 	{
-		if (strncmp(words[i].word, given, len) == 0 && words[i].word[len] == '\0')
-			return words[i].value;
+		if (strncmp(words[i], VARDATA_ANY(given), len) == 0 && words[i][len] == '\0')
+			return i;
 	}
 
 	initStringInfo(&known);
 	for (int i = 0; i < count; i++)
-		appendStringInfo(&known, "%s\"%s\"", (i == 0) ? "" : (i == count - 1) ? " and " : ", ",
-						 words[i].word);
+		appendStringInfo(&known, "%s\"%s\"", (i == 0) ? "" : (i == count - 1) ? " and " : ", ", words[i]);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid value for parameter \"%s\": \"%s\"", parameter, text_to_cstring(value)),
+			 errmsg("invalid value for parameter \"%s\": \"%s\"", parameter, text_to_cstring(given)),
 			 errhint("Valid values are %s.", known.data)));
 }
 
 static DLockMode
 get_mode(FunctionCallInfo fcinfo, int argno)
 {
-	return (DLockMode) get_word(fcinfo, argno, "mode", modes, lengthof(modes));
+	int			word = get_word(fcinfo, argno, "mode", modes, lengthof(modes));
+
+	return (word == 0) ? DLOCK_MODE_EX : (word == 1) ? DLOCK_MODE_PR : (DLockMode) (word - 2);
 }
 
 /* Permits, if any, instead of the mode. */
@@ -400,33 +374,37 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 	return dlock_grants_call(convert, fcinfo);
 }
 
-static Datum
-renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
+/* Renew the leases of targets; returns whether each is held. */
+static bool *
+renew(FunctionCallInfo fcinfo, const char *function, DLockHolderTarget *targets, int count)
 {
-	DLockHolderTarget target = get_target(fcinfo, by);
 	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 2, false);
+	bool	   *renewed = palloc(count * sizeof(bool));
 	DLockDatabase db;
-	bool		renewed;
 
 	dlock_session_check_lease_writable(function);
-	open_for_targets(&db, &target, 1);
-	dlock_held_renew_each(&db, &target, 1, ttl, &renewed);
+	open_for_targets(&db, targets, count);
+	dlock_held_renew_each(&db, targets, count, ttl, renewed);
 	dlock_session_close(&db);
-	PG_RETURN_BOOL(renewed);
+	return renewed;
 }
 
 /* dlock_renew(name, owner, ttl) -> boolean */
 Datum
 dlock_sql_renew(PG_FUNCTION_ARGS)
 {
-	return renew(fcinfo, "dlock_renew", DLOCK_BY_OWNER);
+	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_OWNER);
+
+	PG_RETURN_BOOL(*renew(fcinfo, "dlock_renew", &target, 1));
 }
 
 /* dlock_renew_token(name, token, ttl) -> boolean */
 Datum
 dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
-	return renew(fcinfo, "dlock_renew_token", DLOCK_BY_TOKEN);
+	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
+
+	PG_RETURN_BOOL(*renew(fcinfo, "dlock_renew_token", &target, 1));
 }
 
 /* Release a lease; or else open the lock that it keeps closed, since nothing is left to do under it. */
@@ -442,32 +420,40 @@ release_target(DLockDatabase *db, DLockHolderTarget *target)
 	return released;
 }
 
-static Datum
-release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
+/* Release the leases of targets; returns whether each was held. */
+static bool *
+release(const char *function, DLockHolderTarget *targets, int count)
 {
-	DLockHolderTarget target = get_target(fcinfo, by);
+	bool	   *released = palloc(count * sizeof(bool));
 	DLockDatabase db;
-	bool		released;
 
 	dlock_session_check_lease_writable(function);
-	open_for_targets(&db, &target, 1);
-	released = release_target(&db, &target);
+	open_for_targets(&db, targets, count);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		released[i] = release_target(&db, &targets[i]);
+	}
 	dlock_session_close(&db);
-	PG_RETURN_BOOL(released);
+	return released;
 }
 
 /* dlock_release(name, owner) -> boolean */
 Datum
 dlock_sql_release(PG_FUNCTION_ARGS)
 {
-	return release(fcinfo, "dlock_release", DLOCK_BY_OWNER);
+	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_OWNER);
+
+	PG_RETURN_BOOL(*release("dlock_release", &target, 1));
 }
 
 /* dlock_release_token(name, token) -> boolean */
 Datum
 dlock_sql_release_token(PG_FUNCTION_ARGS)
 {
-	return release(fcinfo, "dlock_release_token", DLOCK_BY_TOKEN);
+	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
+
+	PG_RETURN_BOOL(*release("dlock_release_token", &target, 1));
 }
 
 /* dlock_check(name, token) -> boolean */
@@ -614,15 +600,8 @@ dlock_sql_renew_each(PG_FUNCTION_ARGS)
 {
 	int			count = -1;
 	DLockHolderTarget *targets = get_each_target(fcinfo, &count);
-	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 2, false);
-	bool	   *renewed = palloc(count * sizeof(bool));
-	DLockDatabase db;
 
-	dlock_session_check_lease_writable("dlock_renew_each");
-	open_for_targets(&db, targets, count);
-	dlock_held_renew_each(&db, targets, count, ttl, renewed);
-	dlock_session_close(&db);
-	return array_of_bools(renewed, count);
+	return array_of_bools(renew(fcinfo, "dlock_renew_each", targets, count), count);
 }
 
 /* dlock_release_each(names, tokens) -> a boolean for each */
@@ -631,18 +610,8 @@ dlock_sql_release_each(PG_FUNCTION_ARGS)
 {
 	int			count = -1;
 	DLockHolderTarget *targets = get_each_target(fcinfo, &count);
-	bool	   *released = palloc(count * sizeof(bool));
-	DLockDatabase db;
 
-	dlock_session_check_lease_writable("dlock_release_each");
-	open_for_targets(&db, targets, count);
-	for (int i = 0; i < count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		released[i] = release_target(&db, &targets[i]);
-	}
-	dlock_session_close(&db);
-	return array_of_bools(released, count);
+	return array_of_bools(release("dlock_release_each", targets, count), count);
 }
 
 /* ---- others ---- */

@@ -69,20 +69,14 @@ typedef struct DLockViewState
 	const DLockBytes *name;		/* only of this lock; NULL for all */
 	DLockTime	now;
 	TimestampTz wall;
-	DLockTime	max_skew;
-	uint64		origin;
 	List	   *leases;			/* of DLockViewLease */
 } DLockViewState;
 
-/* Read the clocks for a scan of all locks. */
 static void
-begin_scan(DLockViewState *state)
+read_clocks(DLockViewState *state)
 {
-	memset(state, 0, sizeof(*state));
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
-	state->max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
-	state->origin = dlock_clock_origin();
 }
 
 /* Add a copy of a lease with its deadline, unless another lock is wanted. */
@@ -126,51 +120,31 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
 
-/* The intents of a lease on a path are not on disk: they follow from it. */
-static void
-add_intents(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_until)
-{
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_name_ancestors(&lease->name, ancestors);
-
-	for (int i = 0; i < count; i++)
-	{
-		DLockLeaseValue intent = dlock_rule_intent_of(lease, ancestors[i]);
-
-		add_lease(state, &intent, blocks_until, false, 0);
-	}
-}
-
-/* Work out the deadline of a lease on a page; false if it is not to be shown. */
-static bool
-find_deadline(const DLockViewState *state, DLockLeaseValue *lease)
-{
-	DLockRuleOrigin origin = dlock_rule_origin(lease->origin, state->origin);
-	DLockTime	remaining;
-
-	/* Bound to a session of the primary. */
-	if (lease->bind != DLOCK_BIND_NONE)
-		return false;
-	remaining = dlock_rule_remaining(&lease->term, origin, state->now,
-									 state->wall, state->max_skew);
-	lease->term.deadline = state->now + remaining;
-	return remaining + lease->delay > 0;
-}
-
-/* A visitor of the store. */
+/* A visitor of the store.  The intents of a lease on a path are not on disk: they follow from it. */
 static bool
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;
+	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, dlock_clock_origin());
+	DLockTime	remaining = dlock_rule_remaining(&lease.term, origin, state->now, state->wall,
+												 (DLockTime) dlock_settings_max_clock_skew_ms * 1000);
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = (lease.part == DLOCK_PART_PATH) ? dlock_name_ancestors(&lease.name, ancestors) : 0;
 	DLockTime	blocks_until;
 
-	if (!find_deadline(state, &lease))
+	/* It has ended, or is bound to a session of the primary. */
+	if (lease.bind != DLOCK_BIND_NONE || remaining + lease.delay <= 0)
 		return true;
+	lease.term.deadline = state->now + remaining;
 	blocks_until = dlock_rule_blocks_until(lease.term.deadline, lease.delay);
 	add_lease(state, &lease, blocks_until, false, 0);
-	if (lease.part == DLOCK_PART_PATH)
-		add_intents(state, &lease, blocks_until);
+	for (int i = 0; i < count; i++)
+	{
+		DLockLeaseValue intent = dlock_rule_intent_of(&lease, ancestors[i]);
+
+		add_lease(state, &intent, blocks_until, false, 0);
+	}
 	return true;
 }
 
@@ -180,27 +154,20 @@ collect_from_pages(DLockViewState *state)
 	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
 	DLockPageMeta meta;
 
+	read_clocks(state);
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
 		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
 	table_close(rel, AccessShareLock);
 }
 
+/* Open the database, to collect leases from memory.  The clocks come after that, since loading takes time. */
 static void
-collect_from_memory(DLockViewState *state)
+begin_collecting(DLockViewState *state, DLockDatabase *db)
 {
-	DLockDatabase db;
-
-	dlock_session_open(&db);
+	dlock_session_open(db);
 	dlock_flush_look();
-	/* Read the clocks again, since loading takes time. */
-	state->now = dlock_clock_now();
-	state->wall = dlock_clock_wall();
-	if (state->name != NULL)
-		dlock_walk_lock(db.shared->oid, state->name, visit_memory, state);
-	else
-		dlock_walk_leases(db.shared->oid, visit_memory, state);
-	dlock_session_close(&db);
+	read_clocks(state);
 }
 
 /* A row of dlock_leases. */
@@ -234,38 +201,21 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 	dlock_value_put(&row, fcinfo);
 }
 
-/*
- * _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on
- * a lock
- */
-Datum
-dlock_sql_lease(PG_FUNCTION_ARGS)
+/* Add the rows of the leases that were found. */
+static Datum
+put_leases(FunctionCallInfo fcinfo, const DLockViewState *state)
 {
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
 													  "dlock lease list row",
 													  ALLOCSET_SMALL_SIZES);
 	MemoryContext old;
-	DLockViewState state;
 	ListCell   *cell;
-	DLockBytes	name;
 
 	InitMaterializedSRF(fcinfo, 0);
-	begin_scan(&state);
-	if (PG_NARGS() > 0)
-	{
-		name = dlock_value_get_text(fcinfo, 0, "lock name");
-		state.name = &name;
-	}
-
-	if (RecoveryInProgress())
-		collect_from_pages(&state);
-	else
-		collect_from_memory(&state);
-
 	old = MemoryContextSwitchTo(row_context);
-	foreach(cell, state.leases)
+	foreach(cell, state->leases)
 	{
-		put_lease(fcinfo, &state, lfirst(cell));
+		put_lease(fcinfo, state, lfirst(cell));
 		MemoryContextReset(row_context);
 	}
 	MemoryContextSwitchTo(old);
@@ -273,65 +223,60 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* ---- leases of some locks, or of an owner, for patterns ---- */
-
-/* Add the rows of leases that were found, and forget them. */
-static void
-put_held(FunctionCallInfo fcinfo, DLockViewState *state)
+/* List the leases on some locks; on all, if "names" is NULL. */
+static Datum
+list_leases(FunctionCallInfo fcinfo, const DLockBytes *names, int count)
 {
-	ListCell   *cell;
+	DLockViewState state = {.name = names};
+	DLockDatabase db;
 
-	foreach(cell, state->leases)
+	if (RecoveryInProgress())
 	{
-		const DLockViewLease *shown = lfirst(cell);
-		const DLockLeaseValue *lease = &shown->value;
-		DLockTime	until = lease->term.deadline;
-		bool		ends = (until != DLOCK_TIME_FOREVER);
-		DLockValueRow row = {0};
-
-		dlock_value_add(&row, true, dlock_name_to_text(lease->name));
-		dlock_value_add(&row, true, dlock_name_to_text(lease->owner));
-		dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
-		dlock_value_add(&row, true, Int64GetDatum(lease->token));
-		dlock_value_add(&row, true, BoolGetDatum(dlock_rule_is_live(until, state->now)));
-		dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
-		dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + (until - state->now) : 0));
-		dlock_value_add(&row, ends, ends ? dlock_value_of_span(lease->term.ttl) : 0);
-		dlock_value_add(&row, lease->payload.len > 0, dlock_name_to_jsonb(lease->payload));
-		dlock_value_put(&row, fcinfo);
+		collect_from_pages(&state);
+		return put_leases(fcinfo, &state);
 	}
-	list_free_deep(state->leases);
-	state->leases = NIL;
+	begin_collecting(&state, &db);
+	if (names == NULL)
+		dlock_walk_leases(db.shared->oid, visit_memory, &state);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		state.name = &names[i];
+		dlock_walk_lock(db.shared->oid, &names[i], visit_memory, &state);
+	}
+	dlock_session_close(&db);
+	return put_leases(fcinfo, &state);
+}
+
+/* _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on a lock */
+Datum
+dlock_sql_lease(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name;
+
+	if (PG_NARGS() == 0)
+		return list_leases(fcinfo, NULL, 0);
+	name = dlock_value_get_text(fcinfo, 0, "lock name");
+	return list_leases(fcinfo, &name, 1);
 }
 
 /* _dlock.names_held(names) -> the leases on these locks; none on a standby */
 Datum
 dlock_sql_names_held(PG_FUNCTION_ARGS)
 {
-	Datum	   *names;
+	DLockViewState none = {0};
+	Datum	   *texts;
 	int			count;
-	DLockViewState state;
-	DLockDatabase db;
+	DLockBytes *names;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
-		return (Datum) 0;
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &count);
-	DLOCK_FAULT("names_held");
-	dlock_session_open(&db);
-	dlock_flush_look();
-	begin_scan(&state);
+		return put_leases(fcinfo, &none);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &texts, NULL, &count);
+	names = palloc(count * sizeof(DLockBytes));
 	for (int i = 0; i < count; i++)
-	{
-		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), "lock name");
-
-		CHECK_FOR_INTERRUPTS();
-		state.name = &name;
-		dlock_walk_lock(db.shared->oid, &name, visit_memory, &state);
-		put_held(fcinfo, &state);
-	}
-	dlock_session_close(&db);
-	return (Datum) 0;
+		names[i] = dlock_name_of_text(DatumGetTextPP(texts[i]), "lock name");
+	DLOCK_FAULT("names_held");
+	return list_leases(fcinfo, names, count);
 }
 
 /* _dlock.owner_held(owner) -> the leases of the owners of this name; none on a standby */
@@ -339,17 +284,14 @@ Datum
 dlock_sql_owner_held(PG_FUNCTION_ARGS)
 {
 	DLockBytes	owner = dlock_value_get_owner(fcinfo, 0);
+	DLockViewState state = {0};
+	DLockDatabase db;
 	DLockSpaceRef *refs;
 	int			count;
-	DLockViewState state;
-	DLockDatabase db;
 
-	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
-		return (Datum) 0;
-	dlock_session_open(&db);
-	dlock_flush_look();
-	begin_scan(&state);
+		return put_leases(fcinfo, &state);
+	begin_collecting(&state, &db);
 	refs = dlock_holder_list(db.shared->oid, &owner, NULL, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -361,10 +303,9 @@ dlock_sql_owner_held(PG_FUNCTION_ARGS)
 		if (lease != NULL)
 			visit_memory(dlock_space_entry_of(lease), lease, &state);
 		dlock_partition_unlock(refs[i].hash);
-		put_held(fcinfo, &state);
 	}
 	dlock_session_close(&db);
-	return (Datum) 0;
+	return put_leases(fcinfo, &state);
 }
 
 /* ---- what else patterns need beside leases ---- */
@@ -441,26 +382,10 @@ dlock_sql_signal_wait(PG_FUNCTION_ARGS)
 
 /* ---- requests that wait ---- */
 
-/* A request that waits, copied. */
-typedef struct DLockViewWaiter
-{
-	DLockBytes	name;
-	DLockBytes	owner;
-	DLockMode	mode;
-	uint32		permits;
-	bool		converts;
-	int			position;
-	int			pid;			/* of the process that waits, or zero */
-	DLockTime	since;
-	DLockTime	kept_until;		/* of a place without a process; else 0 */
-	Oid			role;
-	Datum		blocked_by;		/* an array of owners */
-} DLockViewWaiter;
-
-/* The requests that were found, and what is in the way of the next ones in the same queue. */
+/* The rows of requests that were found, and what is in the way of the next ones in the same queue. */
 typedef struct DLockViewQueue
 {
-	List	   *copies;
+	List	   *rows;			/* of DLockValueRow */
 	DLockSpaceEntry *entry;
 	int			position;		/* of the last one */
 	DLockProcessBlockers blockers[DLOCK_MODES];
@@ -538,67 +463,40 @@ blockers_of(DLockViewQueue *queue, DLockSpaceLease *request, DLockTime now)
 	return queue->arrays[request->mode];
 }
 
-/* A visitor of queues: copy the requests. */
+/* A visitor of queues: make rows of the requests. */
 static void
-copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
+visit_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 {
 	DLockViewQueue *queue = arg;
 	DLockTime	now = dlock_clock_now();
-	DLockViewWaiter *copy;
+	TimestampTz wall = dlock_clock_wall();
+	int			pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0;
+	DLockTime	since;
 	DLockHolderTexts texts;
+	DLockValueRow *row;
 
 	if (entry != queue->entry || request == dlock_space_queue(entry))
 		begin_queue(queue, entry, now);
 	queue->position++;
 	if (dlock_space_is_over(request, now))
 		return;
-	copy = palloc(sizeof(DLockViewWaiter));
-	*copy = (DLockViewWaiter)
-	{
-		.name = dlock_name_copy(dlock_space_entry_name(entry, texts.name)),
-			.owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name),
-			.mode = (DLockMode) request->mode,
-			.permits = entry->permits,
-			.converts = request->kind == DLOCK_SPACE_CONVERT,
-			.position = queue->position,
-			.pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0,
-			.since = request->placed ? request->token : dlock_process_at(request->process)->since,
-			.kept_until = (request->process < 0) ? request->confirmed : 0,
-			.role = request->role,
-			.blocked_by = blockers_of(queue, request, now)
-	};
-	queue->copies = lappend(queue->copies, copy);
+	since = request->placed ? request->token : dlock_process_at(request->process)->since;
+	row = palloc0(sizeof(DLockValueRow));
+	dlock_value_add(row, true, dlock_name_to_text(dlock_space_entry_name(entry, texts.name)));
+	dlock_value_add(row, true, dlock_name_to_text(dlock_space_lease_owner(request, texts.owner).name));
+	dlock_value_add(row, true, CStringGetTextDatum(dlock_name_of_mode((DLockMode) request->mode)));
+	dlock_value_add(row, entry->permits > 0, Int32GetDatum((int32) entry->permits));
+	dlock_value_add(row, true, CStringGetTextDatum((request->kind == DLOCK_SPACE_CONVERT) ? "convert" : "acquire"));
+	dlock_value_add(row, true, Int32GetDatum(queue->position));
+	dlock_value_add(row, true, TimestampTzGetDatum(wall - (now - since)));
+	dlock_value_add(row, true, dlock_value_of_span(now - since));
+	dlock_value_add(row, pid != 0, Int32GetDatum(pid));
+	dlock_value_add(row, true, ObjectIdGetDatum(request->role));
+	dlock_value_add(row, true, blockers_of(queue, request, now));
+	dlock_value_add(row, request->process < 0, TimestampTzGetDatum(wall + (request->confirmed - now)));
+	queue->rows = lappend(queue->rows, row);
 	if (dlock_holder_is_waiting(entry, request, now))
 		(void) add_blocker(queue, entry->asked_modes, request);
-}
-
-/* Add the rows of requests that were copied. */
-static void
-put_waiters(FunctionCallInfo fcinfo, List *copies)
-{
-	DLockTime	now = dlock_clock_now();
-	TimestampTz wall = dlock_clock_wall();
-	ListCell   *cell;
-
-	foreach(cell, copies)
-	{
-		DLockViewWaiter *waiter = lfirst(cell);
-		DLockValueRow row = {0};
-
-		dlock_value_add(&row, true, dlock_name_to_text(waiter->name));
-		dlock_value_add(&row, true, dlock_name_to_text(waiter->owner));
-		dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(waiter->mode)));
-		dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
-		dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
-		dlock_value_add(&row, true, Int32GetDatum(waiter->position));
-		dlock_value_add(&row, true, TimestampTzGetDatum(wall - (now - waiter->since)));
-		dlock_value_add(&row, true, dlock_value_of_span(now - waiter->since));
-		dlock_value_add(&row, waiter->pid != 0, Int32GetDatum(waiter->pid));
-		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
-		dlock_value_add(&row, true, waiter->blocked_by);
-		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(wall + (waiter->kept_until - now)));
-		dlock_value_put(&row, fcinfo);
-	}
 }
 
 /* _dlock.waiter_list() -> the requests that wait for locks of this database, and the places */
@@ -606,6 +504,7 @@ Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	DLockViewQueue *queue = palloc0(sizeof(DLockViewQueue));
+	ListCell   *cell;
 	DLockDatabase db;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -613,9 +512,10 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	dlock_walk_queues(db.shared->oid, copy_request, queue);
+	dlock_walk_queues(db.shared->oid, visit_request, queue);
 	dlock_session_close(&db);
-	put_waiters(fcinfo, queue->copies);
+	foreach(cell, queue->rows)
+		dlock_value_put(lfirst(cell), fcinfo);
 	return (Datum) 0;
 }
 

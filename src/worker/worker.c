@@ -119,7 +119,7 @@ typedef struct DLockWorker
 	binaryheap *due;			/* of leases, by due_at */
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
-	bool		busy;			/* shows that it is at work */
+	bool		busy;			/* it has erased since its last nap */
 	uint64		pass;			/* what backends wait for; or zero */
 	DLockTime	pass_began;		/* it erases what was due then */
 	bool		pass_swept;		/* so the heap has all that was due then */
@@ -368,8 +368,6 @@ erase_due(DLockWorker *worker)
 		batch[count++] = first;
 		(void) binaryheap_remove_first(worker->due);
 	}
-	if (count > 0 && !worker->busy)
-		pgstat_report_activity(STATE_RUNNING, "erasing expired leases");
 	worker->busy |= count > 0;
 	qsort(batch, count, sizeof(batch[0]), compare_databases);
 	for (int begin = 0; begin < count; begin = next)
@@ -395,27 +393,20 @@ erase_due(DLockWorker *worker)
 
 /* ---- abandoned databases ---- */
 
-/* An abandoned database; NULL if there is none. */
-static DLockDatabaseShared *
-find_abandoned(void)
-{
-	DLockDatabaseShared *shared = NULL;
-
-	dlock_database_lock(LW_SHARED);
-	while ((shared = dlock_database_next(shared)) != NULL && !shared->abandoned)
-		;
-	dlock_database_unlock();
-	return shared;
-}
-
 /* Purge the memory of what was dropped. */
 static void
 purge_abandoned(void)
 {
-	DLockDatabaseShared *shared;
-
-	while ((shared = find_abandoned()) != NULL)
+	for (;;)
 	{
+		DLockDatabaseShared *shared = NULL;
+
+		dlock_database_lock(LW_SHARED);
+		while ((shared = dlock_database_next(shared)) != NULL && !shared->abandoned)
+			;
+		dlock_database_unlock();
+		if (shared == NULL)
+			return;
 		DLOCK_FAULT("worker_purge");
 		StartTransactionCommand();
 		dlock_session_purge(shared);
@@ -487,8 +478,7 @@ do_due(DLockWorker *worker)
 	DLockTime	next;
 
 	begin_pass(worker, now);
-	if (dlock_database_take_abandoned())
-		purge_abandoned();
+	purge_abandoned();
 
 	if (DLOCK_FAULT_IS_OFF("worker"))
 	{
@@ -518,8 +508,6 @@ work(void)
 	worker.context = AllocSetContextCreate(TopMemoryContext, "dlock worker",
 										   ALLOCSET_DEFAULT_SIZES);
 
-	/* A worker before this one may have failed to. */
-	purge_abandoned();
 	for (;;)
 	{
 		DLockTime	next;
@@ -544,8 +532,6 @@ work(void)
 		now = dlock_clock_now();
 		if (next <= now)
 			continue;
-		if (worker.busy)
-			pgstat_report_activity(STATE_IDLE, NULL);
 		worker.busy = false;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 dlock_clock_nap_ms(now, next, SWEEP_INTERVAL), wait_event);

@@ -170,7 +170,7 @@ sub aside
 		'SELECT * FROM dlock_tasks', 'SELECT * FROM dlock_group_members', 'SELECT * FROM dlock_group_partitions',
 		'SELECT * FROM _dlock.store', 'INSERT INTO _dlock.store DEFAULT VALUES', 'DELETE FROM _dlock.store',
 		'SET synchronous_commit = ' . pick('on', 'off', 'local'),
-		'SET dlock.tokens = ' . quote(pick('', 'a=1', '*=9007199254740991', 'a=1,b', '"a b"=3', 'a=99999999999999999999')),
+		'SET dlock.tokens = ' . quote(pick('', 'a=1', '*=9007199254740991', 'a=1,b', '"a b=3"', 'a=99999999999999999999')),
 		'SET dlock.default_ttl = ' . quote(pick('1s', '0', '-1', '1000d', '10ms')),
 		'SET ROLE ' . pick('fuzz_a', 'fuzz_b'), 'RESET ROLE', 'DISCARD ALL', 'SET lock_timeout = ' . pick(0, 1, 20),
 		"INSERT INTO guarded VALUES (1, 'a', $token)", "UPDATE guarded SET token = $token", 'DELETE FROM guarded', 'TRUNCATE guarded',

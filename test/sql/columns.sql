@@ -34,8 +34,6 @@ SELECT * FROM narrow.stat_row();
 SELECT * FROM wide.stat_row();
 SELECT * FROM narrow.dlock_lease('columns');
 SELECT * FROM wide.dlock_lease('columns');
-SELECT * FROM narrow.lease_list();
-SELECT * FROM wide.lease_list();
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');
 SELECT * FROM wide.dlock_watch('columns-free', NULL, '0');
 SELECT dlock_acquire('columns-taken', o, '1 h', keep => '1 h') > 0 AS granted FROM unnest('{a,b,c}'::text[]) o;

@@ -34,7 +34,7 @@ UPDATE guard_a SET body = 'e' WHERE id = 1;
 COMMIT;
 UPDATE guard_a SET body = 'stale';
 -- its own, before that of *
-SET dlock.tokens = '*=1, "guard-a" = 14';
+SET dlock.tokens = '*=1, "guard-a=14"';
 DELETE FROM guard_a WHERE id = 2;
 BEGIN;
 TRUNCATE guard_a;
@@ -193,7 +193,7 @@ CREATE TABLE guard_n (id int, resource text);
 INSERT INTO guard_n VALUES (1, ''), (2, repeat('x', 300)), (3, NULL), (4, '');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_n FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=resource');
 SELECT dlock_acquire('guard-n', 'a', '1 h') AS token \gset
-SELECT format('"guard-n"=%s', :token) AS setting \gset
+SELECT format('"guard-n=%s"', :token) AS setting \gset
 SET dlock.tokens = :'setting';
 UPDATE guard_n SET resource = 'guard-n' WHERE id < 4;
 DELETE FROM guard_n;
@@ -222,7 +222,7 @@ DROP TABLE guard_l;
 CREATE TABLE guard_e (body text);
 CREATE TRIGGER guard BEFORE INSERT ON guard_e FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource=guard=e', 'mode=live');
 SELECT dlock_acquire('guard=e', 'a', '1 h') AS token \gset
-SELECT format('"guard=e"=%s', :token) AS setting \gset
+SELECT format('"guard=e=%s"', :token) AS setting \gset
 SET dlock.tokens = :'setting';
 INSERT INTO guard_e VALUES ('a');
 \set VERBOSITY sqlstate
@@ -232,7 +232,7 @@ SELECT dlock_release('guard=e', 'a');
 INSERT INTO guard_e VALUES ('c');
 ROLLBACK;
 SELECT dlock_acquire('guard=e', 'a', '1 h') AS token \gset
-SELECT format('"guard=e"=%s', :token) AS setting \gset
+SELECT format('"guard=e=%s"', :token) AS setting \gset
 SET dlock.tokens = :'setting';
 BEGIN;
 INSERT INTO guard_e VALUES ('b');
@@ -318,6 +318,8 @@ SET dlock.tokens = 'x=-1';
 SET dlock.tokens = 'x=1,';
 SET dlock.tokens = 'x=1 y=2';
 SET dlock.tokens = '=1';
+SET dlock.tokens = 'x = 1';
+SET dlock.tokens = 'x=1=';
 SET dlock.tokens = '"x=1';
 SET dlock.tokens = '""=1';
 SET dlock.tokens = 'x=1, x=2';
@@ -328,7 +330,7 @@ SELECT set_config('dlock.tokens', repeat('x', 256) || '=1', false);
 SELECT set_config('dlock.tokens', string_agg(i || '=1', ','), false) FROM generate_series(1, 1001) i;
 SELECT length(set_config('dlock.tokens', string_agg(i || '=1', ','), false)) FROM generate_series(1, 1000) i;
 \set VERBOSITY default
-SET dlock.tokens = ' x = 9223372036854775807 , "a ""b"", c"=2,*=3, "*"=4 ';
+SET dlock.tokens = ' x=9223372036854775807 , "a ""b"", c=2","*=3" ';
 SHOW dlock.tokens;
 RESET dlock.tokens;
 

@@ -6,9 +6,8 @@ CREATE EXTENSION IF NOT EXISTS dlock;
 
 CREATE TABLE guard_move (part int, id int, body text, token bigint) PARTITION BY LIST (part);
 CREATE TABLE guard_move1 PARTITION OF guard_move FOR VALUES IN (1);
-CREATE TABLE guard_move2 (token bigint, gone int, body text, id int, part int) PARTITION BY LIST (id);
+CREATE TABLE guard_move2 (token bigint, gone int, body text, id int, part int);
 ALTER TABLE guard_move2 DROP COLUMN gone;
-CREATE TABLE guard_move2a PARTITION OF guard_move2 DEFAULT;
 ALTER TABLE guard_move ATTACH PARTITION guard_move2 FOR VALUES IN (2);
 CREATE TABLE guard_move3 PARTITION OF guard_move FOR VALUES IN (3);
 CREATE VIEW guard_move_marks AS
@@ -71,6 +70,24 @@ SELECT * FROM guard_move_marks;
 RESET dlock.tokens;
 DROP TABLE guard_move_key CASCADE;
 DROP TRIGGER guard ON guard_move;
+
+-- partitions of a partition: no inserted row presents its token there, wherever the guard was created
+CREATE TABLE guard_move4 PARTITION OF guard_move FOR VALUES IN (4) PARTITION BY LIST (id);
+CREATE TABLE guard_move4a PARTITION OF guard_move4 DEFAULT;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_move4
+	FOR EACH ROW EXECUTE FUNCTION dlock_guard('guard-move-4', 'token_column=token');
+INSERT INTO guard_move VALUES (4, 8, 'new', 30);
+DROP TRIGGER guard ON guard_move4;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_move
+	FOR EACH ROW EXECUTE FUNCTION dlock_guard('guard-move-', 'resource_column=part', 'token_column=token');
+INSERT INTO guard_move VALUES (4, 8, 'new', 30);
+SET dlock.tokens = 'guard-move-4=31';
+INSERT INTO guard_move VALUES (4, 8, 'new', 30);
+UPDATE guard_move SET body = 'set', token = 32 WHERE part = 4;
+RESET dlock.tokens;
+SELECT * FROM guard_move_rows WHERE part = 4;
+DROP TRIGGER guard ON guard_move;
+DROP TABLE guard_move4;
 
 -- guards of single partitions: neither a moved row nor an inserted one presents its token
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_move1

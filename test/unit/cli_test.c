@@ -161,15 +161,16 @@ test_tokens(void)
 	check_tokens(NULL, "a", "1", "a=1", NULL);
 	check_tokens("", "a", "1", "a=1", NULL);
 	check_tokens(NULL, "A_z-0./:9", "1", "A_z-0./:9=1", NULL);
-	check_tokens(NULL, "a b", "1", "\"a b\"=1", NULL);
-	check_tokens(NULL, "a,b", "1", "\"a,b\"=1", NULL);
-	check_tokens(NULL, "a=b", "1", "\"a=b\"=1", NULL);
-	check_tokens(NULL, "a\"b", "1", "\"a\"\"b\"=1", NULL);
-	check_tokens(NULL, "\303\244", "1", "\"\303\244\"=1", NULL);
+	check_tokens(NULL, "a b", "1", "\"a b=1\"", NULL);
+	check_tokens(NULL, "a,b", "1", "\"a,b=1\"", NULL);
+	check_tokens(NULL, "a=b", "1", "\"a=b=1\"", NULL);
+	check_tokens(NULL, "a\"b", "1", "\"a\"\"b=1\"", NULL);
+	check_tokens(NULL, "\303\244", "1", "\"\303\244=1\"", NULL);
 	check_tokens("a=1", "b", "2", "a=1,b=2", NULL);
 	check_tokens("a=1,b=2", "a", "3", "b=2,a=3", "1");
-	check_tokens("\"x,y\"=1,b=2", "x,y", "3", "b=2,\"x,y\"=3", "1");
-	check_tokens("\"x,\"\",y\"=1,b=2", "c", "3", "\"x,\"\",y\"=1,b=2,c=3", NULL);
+	check_tokens("\"x,y=1\",b=2", "x,y", "3", "b=2,\"x,y=3\"", "1");
+	check_tokens("\"x y=z=1\",b=2", "x y", "3", "\"x y=z=1\",b=2,\"x y=3\"", NULL);
+	check_tokens("\"x,\"\",y=1\",b=2", "c", "3", "\"x,\"\",y=1\",b=2,c=3", NULL);
 	check_tokens("ab=1", "a", "2", "ab=1,a=2", NULL);
 	check_tokens("a=1,,", "b", "2", "a=1,b=2", NULL);
 	end_test("the list of tokens");
@@ -178,7 +179,7 @@ test_tokens(void)
 	check_options("", "a=1", "-c dlock.tokens=a=1");
 	check_options("-c x=1", "a=1", "-c x=1 -c dlock.tokens=a=1");
 	check_options("-c x=1\\ ", "a=1", "-c x=1\\  -c dlock.tokens=a=1");
-	check_options(NULL, "\"a b\\\"=1", "-c dlock.tokens=\"a\\ b\\\\\"=1");
+	check_options(NULL, "\"a b\\=1\"", "-c dlock.tokens=\"a\\ b\\\\=1\"");
 	check_options("-c dlock.tokens=a=1", "a=1,b=2", "-c dlock.tokens=a=1 -c dlock.tokens=a=1,b=2");
 	end_test("PGOPTIONS");
 }

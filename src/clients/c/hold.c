@@ -28,7 +28,7 @@ static const char present_sql[] =
 "SELECT set_config('dlock.tokens', CASE WHEN position(p || ',' IN t || ',') > 0 THEN t"
 " WHEN t = '' THEN p ELSE t || ',' || p END, true)"
 " FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t,"
-" '\"' || replace(convert_from($1, 'UTF8'), '\"', '\"\"') || '\"=' || $2 AS p) AS now";
+" '\"' || replace(convert_from($1, 'UTF8'), '\"', '\"\"') || '=' || $2 || '\"' AS p) AS now";
 
 /* ---- what the program is told ---- */
 

@@ -1037,7 +1037,7 @@ func TestPresent(t *testing.T) {
 		return stateError("LK003")
 	}), lease)
 	expect(t, err, dlock.ErrTokenMissing)
-	if expected := `E'"a''\\\u00E9\uD83D\uDE00"""=7'`; !strings.Contains(query, expected) {
+	if expected := `E'"a''\\\u00E9\uD83D\uDE00""=7"'`; !strings.Contains(query, expected) {
 		t.Error(query)
 	}
 	go func() { _ = lease.Release() }()

@@ -404,7 +404,7 @@ func presentSQL(leases []*Lease) string {
 	var pairs []string
 	for _, lease := range leases {
 		for name, token := range lease.Tokens {
-			pairs = append(pairs, literal(fmt.Sprintf(`"%s"=%d`, strings.ReplaceAll(name, `"`, `""`), token)))
+			pairs = append(pairs, literal(fmt.Sprintf(`"%s=%d"`, strings.ReplaceAll(name, `"`, `""`), token)))
 		}
 	}
 	return `SELECT set_config('dlock.tokens', concat_ws(',', nullif(t, ''), (SELECT string_agg(p, ',')

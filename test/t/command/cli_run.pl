@@ -233,7 +233,7 @@ beside(
 			like($outer[2], qr/^\d+$/, 'environment: token');
 			like($outer[3], qr{^me/[0-9a-f]{8}$}, 'environment: owner');
 			like($outer[4], qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'environment: end');
-			is($outer[5], "\"outer x\"=$outer[2]", 'environment: tokens');
+			is($outer[5], "\"outer x=$outer[2]\"", 'environment: tokens');
 			is($inner[1], 'inner', 'environment inside: name');
 			cmp_ok($inner[2], '>', $outer[2], 'environment inside: token');
 			is($inner[5], "$outer[5],inner=$inner[2]", 'environment inside: tokens of both');
@@ -243,8 +243,8 @@ beside(
 			cmp_ok($left, '<=', 3600, 'environment: the end is in an hour and no more');
 
 			like(cli({ env => { PGOPTIONS => '-c work_mem=1MB' } }, qw(run), 'a b', qw(sh -c), 'echo "$PGOPTIONS $DLOCK_TOKEN"')->{out},
-				qr/^-c work_mem=1MB -c dlock\.tokens="a\\ b"=(\d+) \1$/, 'PGOPTIONS: extended');
-			like(cli(qw(run), 'a b', qw(psql -XAtc), 'SHOW dlock.tokens')->{out}, qr/^"a b"=\d+$/, 'PGOPTIONS: the server understands it');
+				qr/^-c work_mem=1MB -c dlock\.tokens="a\\ b=(\d+)" \1$/, 'PGOPTIONS: extended');
+			like(cli(qw(run), 'a b', qw(psql -XAtc), 'SHOW dlock.tokens')->{out}, qr/^"a b=\d+"$/, 'PGOPTIONS: the server understands it');
 			like(cli({ env => { PGOPTIONS => '-c work_mem=1MB' } }, qw(run --no-tokens env sh -c), 'echo "$PGOPTIONS"')->{out},
 				qr/^-c work_mem=1MB$/, 'PGOPTIONS: left alone if told so');
 		}

@@ -81,7 +81,9 @@ is(sqlstate(presenting('report=9007199254740990', "INSERT INTO report VALUES ('x
 is(sql("SELECT dlock_fence('elsewhere', t + 1000), dlock_acquire('later', 'x', '1 h') > t + 1000 FROM dlock_acquire('earlier', 'x', '1 h') t"), '|t', 'one of another database; those to come are above it');
 is(sqlstate('TRUNCATE report'), 'LK003', 'TRUNCATE');
 is(sqlstate("SELECT dlock_fence('report', 1, NULL)"), '22004', 'neither live nor not');
-is(sql(presenting("\"report\" = $fourth , x=1", "INSERT INTO report VALUES ('quoted')")), '', 'a name in quotes, and others');
+is(sql(presenting("\"report=$fourth\" , x=1", "INSERT INTO report VALUES ('quoted')")), '', 'a name in quotes, and others');
+is(sql(q{SET dlock.tokens = '"report=1=2","a ""b"", c=1=3", *=5'; } .
+		q{SELECT string_agg(_dlock_presented(x)::text, ' ') FROM unnest(ARRAY['a "b", c=1', 'report=1', 'report', '"']) x}), '3 2 5 5', 'names of all kinds');
 is(sql(presenting("*=$fourth", "INSERT INTO report VALUES ('any')")), '', 'for all that are not named');
 is(sqlstate(presenting("*=$fourth,report=$first", "INSERT INTO report VALUES ('any')")), 'LK001', 'but one that is named counts');
 is(sql("BEGIN; SELECT dlock_fence('report', $fourth); INSERT INTO report VALUES ('by the call'); COMMIT"), '', 'after dlock_fence');
@@ -94,11 +96,11 @@ is(sqlstate("BEGIN; SELECT dlock_fence('report', $fourth); COMMIT; INSERT INTO r
 
 my $a = sql("SELECT dlock_acquire('account a', 'x', '1 h')");
 my $b = sql("SELECT dlock_acquire('account b', 'x', '1 h')");
-is(sql(presenting("\"account a\"=$a", "UPDATE account SET n = n + 1 WHERE id = 'a'")), '', 'a row of its resource');
-is(sqlstate(presenting("\"account a\"=$a", 'UPDATE account SET n = n + 1')), 'LK003', 'not one of another');
-is(sqlstate(presenting("\"account a\"=$a", "UPDATE account SET id = 'b' WHERE id = 'a'")), 'LK003', 'nor from one to another');
-is(sqlstate(presenting("\"account a\"=$a", "UPDATE account SET id = NULL WHERE id = 'a'")), '22004', 'nor to none');
-is(sql(presenting("\"account a\"=$a, \"account b\"=$b", 'UPDATE account SET n = n + 1; DELETE FROM account WHERE n > 1')), '', 'both');
+is(sql(presenting("\"account a=$a\"", "UPDATE account SET n = n + 1 WHERE id = 'a'")), '', 'a row of its resource');
+is(sqlstate(presenting("\"account a=$a\"", 'UPDATE account SET n = n + 1')), 'LK003', 'not one of another');
+is(sqlstate(presenting("\"account a=$a\"", "UPDATE account SET id = 'b' WHERE id = 'a'")), 'LK003', 'nor from one to another');
+is(sqlstate(presenting("\"account a=$a\"", "UPDATE account SET id = NULL WHERE id = 'a'")), '22004', 'nor to none');
+is(sql(presenting("\"account a=$a\", \"account b=$b\"", 'UPDATE account SET n = n + 1; DELETE FROM account WHERE n > 1')), '', 'both');
 is(sql('SELECT id, n FROM account'), 'b|1', 'as written');
 
 my $live = sql("SELECT dlock_acquire('live', 'x', '1 h')");

@@ -23,14 +23,14 @@ const GIVE_BACK_WITHIN_MS = 3000;
 const RENEW = { key: 'renew', rank: URGENT, text: ({ schema }) => `SELECT ${schema}dlock_renew_each($1, $2)` };
 const RELEASE = { key: 'release', rank: URGENT, text: ({ schema }) => `SELECT ${schema}dlock_release_each($1, $2)` };
 
-const quote = (name) => `"${name.replace(/"/g, '""')}"`;
+const quote = (text) => `"${text.replace(/"/g, '""')}"`;
 const literal = (text) => `E'${text.replace(/[\\']/g, '$&$&')}'`;
 
 // Present the tokens in a transaction that somebody else has begun: on a client of the driver, or
 // by a function that runs a statement.
 async function present(tx, leases) {
   leases.forEach((lease) => lease.check());
-  const pairs = leases.flatMap((lease) => lease._pairs.map(([name, token]) => literal(`${quote(name)}=${token}`)));
+  const pairs = leases.flatMap((lease) => lease._pairs.map(([name, token]) => literal(quote(`${name}=${token}`))));
   const text = `SELECT set_config('dlock.tokens', concat_ws(',', nullif(t, ''), (SELECT string_agg(p, ',')
     FROM unnest(ARRAY[${pairs}]) AS p WHERE position(p || ',' IN t || ',') = 0)), true)
     FROM (SELECT coalesce(current_setting('dlock.tokens', true), '')) AS old(t)`;

@@ -46,7 +46,7 @@ def presentation(*leases: 'Lease') -> str:
         lease.check()
         for name, token in lease.tokens.items():
             quoted = name.replace('"', '""')
-            pairs.append(literal(f'"{quoted}"={token}'))
+            pairs.append(literal(f'"{quoted}={token}"'))
     return f"""SELECT set_config('dlock.tokens', concat_ws(',', nullif(t, ''), (SELECT string_agg(p, ',')
         FROM unnest(ARRAY[{', '.join(pairs)}]) AS p WHERE position(p || ',' IN t || ',') = 0)), true)
         FROM (SELECT coalesce(current_setting('dlock.tokens', true), '')) AS old(t)"""

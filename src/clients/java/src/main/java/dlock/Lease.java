@@ -89,7 +89,7 @@ public final class Lease extends Hold implements AutoCloseable {
     static void present(Connection connection, Lease... leases) throws SQLException {
         List<String> pairs = new ArrayList<>();
         for (Lease lease : leases) {
-            lease.tokens.forEach((lock, token) -> pairs.add("\"" + lock.replace("\"", "\"\"") + "\"=" + token));
+            lease.tokens.forEach((lock, token) -> pairs.add("\"" + lock.replace("\"", "\"\"") + "=" + token + "\""));
         }
         try (var statement = connection.prepareStatement(PRESENT)) {
             statement.setArray(1, connection.createArrayOf("text", pairs.toArray(String[]::new)));
