@@ -10,7 +10,7 @@
 
 #include "space/database.h"
 
-extern char *dlock_deadlock_check(DLockDatabase *db, bool is_bound);
+extern char *dlock_deadlock_check(DLockDatabase *db, bool is_awaited);
 extern char *dlock_deadlock_check_places(DLockDatabase *db, DLockBytes *name, const DLockOwner *owner);
 
 #endif							/* DLOCK_DEADLOCK_H */

@@ -202,31 +202,6 @@ dlock_process_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet
 }
 
 /*
- * Does a process wait in this database, for requests whose partitions, told in
- * "set", are all among those that the caller has locked?  Then they stay there.
- */
-bool
-dlock_process_is_within(int process, Oid database, const DLockPartitionSet *locked,
-						DLockPartitionSet *set)
-{
-	volatile DLockProcessShared *wait = dlock_process_at(process);
-	uint32		serial = wait->serial;
-
-	pg_read_barrier();
-	*set = dlock_process_at(process)->set;
-	pg_read_barrier();
-
-	/*
-	 * In this order, as above: a set that changed while it was read is no
-	 * set.
-	 */
-	if (wait->state != DLOCK_PROCESS_WAITING || wait->database != database)
-		return false;
-	pg_read_barrier();
-	return wait->serial == serial && dlock_partition_set_contains(locked, set);
-}
-
-/*
  * A process that waits does so no longer; "state" is what it is from now on.
  * The partitions of all its requests must be locked exclusively.  Cannot fail.
  */

@@ -71,8 +71,6 @@ extern DLockSpaceLease *dlock_process_first(int process);
 extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
 extern bool dlock_process_lock(int process, Oid database, LWLockMode mode,
 							   DLockPartitionSet *set);
-extern bool dlock_process_is_within(int process, Oid database, const DLockPartitionSet *locked,
-									DLockPartitionSet *set);
 extern bool dlock_process_is_for_lock(int process, Oid database);
 extern void dlock_process_end(int process, DLockProcessState state);
 

@@ -553,11 +553,13 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
  * partitions are locked exclusively.  They keep their order.
  */
 void
-dlock_queue_move_last(const int *processes, int count, DLockTime now)
+dlock_queue_move_last(const List *processes, DLockTime now)
 {
-	for (int i = 0; i < count; i++)
+	ListCell   *at;
+
+	foreach(at, processes)
 	{
-		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
 			 request != NULL; request = dlock_space_request_next(request))
 		{
 			/* At the end it stands already, and blocks nobody. */
@@ -567,9 +569,9 @@ dlock_queue_move_last(const int *processes, int count, DLockTime now)
 			dlock_space_requeue(dlock_space_entry_of(request), request);
 		}
 	}
-	for (int i = 0; i < count; i++)
+	foreach(at, processes)
 	{
-		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
 			 request != NULL; request = dlock_space_request_next(request))
 		{
 			/* If it is the first still, there is nobody that it made way for. */

@@ -107,12 +107,7 @@ check_owner(DLockTake *take, DLockDatabase *db, const DLockBytes *owner_name)
 		{
 			.owner = dlock_name_copy(*owner_name)
 		};
-		/* What has been found is to be told: its place is gone. */
-		if (take->count > 0)
-			HOLD_INTERRUPTS();
 		checked = dlock_deadlock_check_places(db, &row->name, &owner) == NULL;
-		if (take->count > 0)
-			RESUME_INTERRUPTS();
 		if (checked)
 			pfree(unconstify(char *, row->owner.data));
 		else

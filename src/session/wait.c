@@ -165,7 +165,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 		return;
 
 	dlock_session_shared(&db);
-	circle = dlock_deadlock_check(&db, dlock_grants_are_bound());
+	circle = dlock_deadlock_check(&db, dlock_grants_are_awaited());
 	if (circle != NULL)
 		report_deadlock(circle);
 
