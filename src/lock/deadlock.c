@@ -645,12 +645,10 @@ run_check(DLockDeadlockCheck *check)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check", ALLOCSET_DEFAULT_SIZES);
-	DLockPartitionSet all;
 	char	   *circle = NULL;
 
 	DLOCK_FAULT("deadlock_copy");
-	memset(&all, 0xFF, sizeof(all));
-	dlock_partition_lock_set(&all, LW_EXCLUSIVE);
+	dlock_partition_lock_set(&dlock_partition_all, LW_EXCLUSIVE);
 	MemoryContextSwitchTo(context);
 	copy_waits(check);
 	do
@@ -671,7 +669,7 @@ run_check(DLockDeadlockCheck *check)
 		else
 			dlock_queue_remove(request->request, check->now);
 	}
-	dlock_partition_unlock_set(&all);
+	dlock_partition_unlock_set(&dlock_partition_all);
 	MemoryContextDelete(context);
 	return circle;
 }
@@ -690,7 +688,7 @@ dlock_deadlock_check(DLockDatabase *db, bool is_awaited)
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
-	if (!dlock_process_lock(MyProcNumber, check.database, LW_SHARED, &set))
+	if (!dlock_process_lock_mine(LW_SHARED, &set))
 		return NULL;
 	dlock_process_listen();
 	owner = dlock_space_copy_owner(dlock_process_first(MyProcNumber));
