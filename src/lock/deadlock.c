@@ -64,7 +64,7 @@ struct DLockDeadlockWait
 	int			process;		/* or -1 */
 	struct DLockDeadlockLease *bound;	/* to the process */
 	int			nblocked;		/* requests; zero: it is not stuck */
-	bool		is_root;		/* the search begins here, and comes back */
+	bool		is_root;		/* the check is for it */
 	int			round;			/* of the search that has found it last ... */
 	DLockDeadlockWait *root;	/* ... from this root ... */
 	DLockDeadlockEdge in;		/* ... by this edge */
@@ -119,6 +119,7 @@ struct DLockDeadlockOwner
 {
 	DLockOwner	name;			/* key of the table */
 	DLockDeadlockWait *waits;
+	bool		has_root;		/* among them */
 	int			nstuck;			/* of them */
 	DLockDeadlockLease *leases;
 	int			round;			/* of the search that has found its waits last */
@@ -128,15 +129,15 @@ struct DLockDeadlockOwner
 typedef struct DLockDeadlockCheck
 {
 	Oid			database;
-	const DLockOwner *owner;	/* whose places it is for, or NULL: for this
-								 * backend */
-	DLockBytes	name;			/* only the place on this lock, if not empty */
+	const DLockOwner *owner;	/* it is for the place of this owner, ... */
+	const DLockBytes *name;		/* ... on this lock; or NULL: for what has the
+								 * number of this process */
 	DLockTime	now;
 	HTAB	   *lock_table;
 	HTAB	   *owner_table;
 	DLockDeadlockLock *locks;
 	DLockDeadlockWait **backends;	/* by process */
-	List	   *roots;
+	List	   *owners;			/* that have roots */
 	int			npositions;
 	List	   *changed;		/* locks */
 	int			round;			/* of the search for a circle */
@@ -168,10 +169,9 @@ is_checked(const DLockDeadlockCheck *check, const DLockSpaceLease *request)
 	DLockBytes	name;
 
 	if (check->owner == NULL)
-		return !request->placed && request->process == MyProcNumber;
+		return request->process == MyProcNumber;
 	name = dlock_space_entry_name(dlock_space_entry_of(request), buffer);
-	return request->placed && dlock_space_is_owned(request, check->owner) &&
-		(check->name.len == 0 || dlock_name_equal(&check->name, &name));
+	return request->placed && dlock_space_is_owned(request, check->owner) && dlock_name_equal(check->name, &name);
 }
 
 /* What waits by a request. */
@@ -203,8 +203,9 @@ copy_wait(DLockDeadlockCheck *check, const DLockSpaceLease *request)
 	if (process >= 0)
 		check->backends[process] = wait;
 	wait->is_root = is_checked(check, request);
-	if (wait->is_root)
-		check->roots = lappend(check->roots, wait);
+	if (wait->is_root && !owner->has_root)
+		check->owners = lappend(check->owners, owner);
+	owner->has_root |= wait->is_root;
 	return wait;
 }
 
@@ -462,7 +463,7 @@ step_to(DLockDeadlockCheck *check, DLockDeadlockEdge edge, DLockDeadlockWait *to
 	edge.to = to;
 	if (to->nblocked == 0 || check->victim != NULL)
 		return;
-	if (to == root || (to->is_root && !edge.is_place))
+	if (to == root)
 	{
 		check->victim = root;
 		check->last = edge;
@@ -532,27 +533,21 @@ step_from(DLockDeadlockCheck *check, DLockDeadlockRequest *request)
 		lock->next_step[request->mode] = ahead;
 }
 
-/*
- * Look for a shortest circle through what the check is for, breadth first; false if there is
- * none.
- */
-static bool
-find_circle(DLockDeadlockCheck *check)
+/* Look for a shortest circle through roots of an owner, breadth first. */
+static void
+search_from(DLockDeadlockCheck *check, DLockDeadlockOwner *owner)
 {
-	DLockDeadlockEdge *edge = &check->last;
 	ListCell   *at;
 
 	check->round++;
-	check->victim = NULL;
 	check->found = NIL;
-	foreach(at, check->roots)
+	for (DLockDeadlockWait *wait = owner->waits; wait != NULL; wait = wait->next)
 	{
-		DLockDeadlockWait *root = lfirst(at);
-
-		root->round = check->round;
-		root->root = root;
-		if (root->nblocked > 0)
-			check->found = lappend(check->found, root);
+		if (!wait->is_root || wait->nblocked == 0)
+			continue;
+		wait->round = check->round;
+		wait->root = wait;
+		check->found = lappend(check->found, wait);
 	}
 	foreach(at, check->found)
 	{
@@ -560,6 +555,22 @@ find_circle(DLockDeadlockCheck *check)
 
 		for (DLockDeadlockRequest *request = wait->requests; request != NULL; request = request->next)
 			step_from(check, request);
+		if (check->victim != NULL)
+			break;
+	}
+}
+
+/* Look for a circle through what the check is for; false if there is none. */
+static bool
+find_circle(DLockDeadlockCheck *check)
+{
+	DLockDeadlockEdge *edge = &check->last;
+	ListCell   *at;
+
+	check->victim = NULL;
+	foreach(at, check->owners)
+	{
+		search_from(check, lfirst(at));
 		if (check->victim != NULL)
 			break;
 	}
@@ -638,10 +649,11 @@ describe_circle(const DLockDeadlockCheck *check)
 /*
  * Look for a circle until there is none, or one that no move resolves.  If there is one, this
  * backend leaves its queues, or the place from which it was found its own, and the result
- * describes it; else moves are made.  No partition lock may be held.
+ * describes it; else moves are made.  "name" and "owner" are, unless NULL, those of what has
+ * left.  No partition lock may be held.
  */
 static char *
-run_check(DLockDeadlockCheck *check)
+run_check(DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check", ALLOCSET_DEFAULT_SIZES);
@@ -663,8 +675,12 @@ run_check(DLockDeadlockCheck *check)
 		char		buffer[DLOCK_NAME_MAX];
 
 		circle = describe_circle(check);
-		check->name = dlock_name_copy(dlock_space_entry_name(request->lock->entry, buffer));
-		if (check->owner == NULL)
+		if (name != NULL)
+		{
+			*name = dlock_name_copy(dlock_space_entry_name(request->lock->entry, buffer));
+			*owner = dlock_space_copy_owner(request->request).name;
+		}
+		if (check->victim->process >= 0)
 			dlock_queue_remove_mine(check->now);
 		else
 			dlock_queue_remove(request->request, check->now);
@@ -675,9 +691,9 @@ run_check(DLockDeadlockCheck *check)
 }
 
 /*
- * Check for a deadlock that this backend is part of.  If there is one, the backend leaves its
- * queues, and the result describes the circle; else NULL.  "is_awaited" says that somebody may
- * wait for a lease that is bound to this backend.
+ * Check for a deadlock that this backend is part of, which waits.  If there is one, the backend
+ * leaves its queues, and the result describes the circle; else NULL.  "is_awaited" says that
+ * somebody may wait for a lease that is bound to this backend.
  *
  * No partition lock may be held; "db" needs no more than its shared parts.
  */
@@ -693,25 +709,36 @@ dlock_deadlock_check(DLockDatabase *db, bool is_awaited)
 	dlock_process_listen();
 	owner = dlock_space_copy_owner(dlock_process_first(MyProcNumber));
 	dlock_partition_unlock_set(&set);
-	if (!is_awaited && !dlock_holder_is_owner_awaited(check.database, &owner, dlock_clock_now()))
+	if (!is_awaited && !dlock_holder_is_any_awaited(check.database, &owner, dlock_clock_now()))
 		return NULL;
-	return run_check(&check);
+	return run_check(&check, NULL, NULL);
 }
 
 /*
- * Check for a deadlock that the place of an owner on a lock is part of; or any place of the
- * owner, if "name" is empty.  If there is one, the place is gone, and "name" is its lock.
- * Result and conditions as above.
+ * Check for a deadlock that the place of an owner on a lock is part of.  If there is one, the
+ * place is gone.  Result and conditions as above.
  */
 char *
-dlock_deadlock_check_places(DLockDatabase *db, DLockBytes *name, const DLockOwner *owner)
+dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
 {
-	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = *name};
-	char	   *circle;
+	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = name};
 
-	if (!dlock_holder_is_owner_awaited(check.database, owner, dlock_clock_now()))
+	if (!dlock_holder_is_any_awaited(check.database, owner, dlock_clock_now()))
 		return NULL;
-	circle = run_check(&check);
-	*name = check.name;
-	return circle;
+	return run_check(&check, NULL, NULL);
+}
+
+/*
+ * Check for a deadlock that a place is part of that this process listens for, and has asked
+ * for; they are those of a client.  If there is one, the place is gone: "name" and "owner" are
+ * its (palloc'd).  Result and conditions as above.
+ */
+char *
+dlock_deadlock_check_client(DLockDatabase *db, const DLockOwner *client, DLockBytes *name, DLockBytes *owner)
+{
+	DLockDeadlockCheck check = {.database = db->shared->oid};
+
+	if (!dlock_holder_is_any_awaited(check.database, client, dlock_clock_now()))
+		return NULL;
+	return run_check(&check, name, owner);
 }

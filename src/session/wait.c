@@ -418,12 +418,11 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	if (answer == DLOCK_ANSWER_KEPT)
 	{
 		DLockOwner	owner = {request->role, request->owner};
-		DLockBytes	name = request->names[0];
 		char	   *circle = NULL;
 
 		dlock_grants_add_place(db, request, &waiting->granted);
 		if (dlock_wait_is_long(&waiting->granted))
-			circle = dlock_deadlock_check_places(db, &name, &owner);
+			circle = dlock_deadlock_check_place(db, &request->names[0], &owner);
 		if (circle != NULL)
 			report_deadlock(circle);
 	}

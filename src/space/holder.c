@@ -466,13 +466,14 @@ dlock_holder_is_awaited(const DLockSpaceLease *lease)
 }
 
 /*
- * May somebody wait for a live lease of an owner?  No partition lock may be held.
+ * May somebody wait for a live lease of an owner, or of a client?  No partition lock may be
+ * held.
  *
  * Deadlines and queues are read without the partition locks that protect them, so the
  * answer may be that of a moment ago.
  */
 bool
-dlock_holder_is_owner_awaited(Oid database, const DLockOwner *owner, DLockTime now)
+dlock_holder_is_any_awaited(Oid database, const DLockOwner *owner, DLockTime now)
 {
 	uint32		bucket = owner_bucket_of(database, &owner->name);
 	bool		awaited = false;
@@ -483,7 +484,7 @@ dlock_holder_is_owner_awaited(Oid database, const DLockOwner *owner, DLockTime n
 		 lease = dlock_space_lease_at(lease->u.owner.next))
 	{
 		awaited = dlock_space_entry_of(lease)->database == database &&
-			dlock_space_is_owned(lease, owner) &&
+			lease->role == owner->role && dlock_space_is_of(lease, &owner->name) &&
 			*(volatile DLockTime *) &lease->deadline > now && dlock_holder_is_awaited(lease);
 	}
 	LWLockRelease(owner_lock(bucket));

@@ -186,6 +186,17 @@ advance(3601, $ctl);
 is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('one', '0', '1 d') ORDER BY 1)), "x1|one#1|\nx2|one#1|", 'owner: both circles are found');
 is($ctl->query_safe(q(SELECT count(*) FROM dlock_waiters WHERE owner ~ '^one#')), '200', 'owner: the other places stay');
 
+# There is one check for all owners of a client, and each circle is found, one that the place of
+# another owner leads to as well.
+is($ctl->query_safe(q(SELECT count(*) FROM unnest(dlock_acquire_each('{e1,e2,e3}', '{f,f,e#2}', '1 d')) t)), '3', 'client: held');
+place(@$_, '1 d', '1 d') foreach [ 'e1', 'e#1' ], [ 'e2', 'e#2' ], [ 'e3', 'f' ];
+advance(3601, $ctl);
+fail_at($ctl, $ctl, 'deadlock_copy', 3);	# the second time there is none
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('e', '0', '1 d'))), 'e2|e#2|', 'client: the circle is found');
+go_all($ctl);
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(e f);
+sound($ctl, 'client');
+
 # Each holder of a permit counts, also one beside the circle.
 $ctl->query_safe("SELECT dlock_acquire('permit', '$_', '1 d', permits => 2)") foreach qw(p1 p2);
 $ctl->query_safe(q(SELECT dlock_acquire('r', 'r', '1 d')));
