@@ -4,48 +4,32 @@
  *	  Owners that wait for each other in a circle.
  *
  * NOTES
- *	  A waiting backend waits for the owners of the leases that block it, and for the
- *	  requests in front.  A waiting owner, by a backend or a place, releases nothing; nor
- *	  does a waiting backend end what is bound to it, for any role.  If such edges come
- *	  back to where they began, the circle lasts until a lease expires.
+ *	  A request waits for the leases that block it, and for the requests in front that do.
+ *	  A lease is not released while its owner waits, or the backend that it is bound to.  If
+ *	  such edges come back to where they began, the circle lasts until a lease expires.
  *
- *	  A semaphore is different: one holder that goes on is enough, or one permit
- *	  that nobody has.  So the search first works out which backends are stuck:
- *	  all that wait, less those whose blockers can all go on (or for a semaphore
- *	  as said), and this again until no backend is taken away.  The circle is
- *	  looked for among the stuck ones.
+ *	  A semaphore is different: one holder that goes on is enough, or one permit that
+ *	  nobody has.  So the check first works out what is stuck: all that waits, less what no
+ *	  stuck wait or lease blocks, and this again until nothing is taken away.  The circle is
+ *	  looked for in what is left.
  *
- *	  Which backends check, and when, and why that is enough, is argued in src/README
- *	  ("Deadlocks").
- *
- *	  A check copies who waits for whom (lock/graph.c), and searches the copy without
- *	  locks.  The copy is no snapshot.  But the edges of a deadlock stay, so a copy made
- *	  after the last appeared has them all; and if it has a circle, the
- *	  partitions of all stuck backends, and of places in the circle, are locked exclusively,
- *	  and copy and search are repeated in these alone: what is found then is true.  Other
- *	  places, of which an owner may have thousands, free nobody in the circle; but if that
- *	  has a wait for a permit, which any holder may free, all stuck ones are locked.  The
- *	  victim leaves its queues before the unlock, so no other backend finds this circle.
- *
- *	  A search takes time linear in the requests, as the copy does, but for many
- *	  conversions on one lock, and for chains of waits that cross.
- *
- *	  Nobody sleeps by a place, so its owner's next call for it checks; and a client that asks
- *	  for many places checks once for all of an owner.  Such a search begins at each of these
- *	  places, and finds the circles through a lease of the owner: each such lease is an edge to
- *	  all its places.  A request behind a place closes a circle only if the search began at that
- *	  place; its other circles are found by the owners of the leases in them (src/README,
- *	  "Deadlocks").
+ *	  Like the server's own (storage/lmgr/deadlock.c), a check has all partitions locked
+ *	  exclusively, from the copy of what waits in the database until its victim has left the
+ *	  queues.  So what it finds is true, and of the members of a circle one alone finds it.
+ *	  It takes time linear in the requests and the leases on their locks; how rarely it is
+ *	  made, and why that is enough, is argued in src/README ("Deadlocks").
  *
  *	  A request for several locks holds nothing while it waits.  If only its place closes
- *	  a circle, it goes to the end of all its queues, and the check begins again.
+ *	  a circle, it goes to the end of all its queues.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
 #include "base/clock.h"
@@ -53,492 +37,708 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/deadlock.h"
-#include "lock/graph.h"
 #include "lock/queue.h"
 #include "space/holder.h"
 #include "space/place.h"
 
-#define NONE	DLOCK_GRAPH_NONE
-#define BOUND	(-2)			/* see next_stuck() */
+typedef struct DLockDeadlockLock DLockDeadlockLock;
+typedef struct DLockDeadlockOwner DLockDeadlockOwner;
+typedef struct DLockDeadlockRequest DLockDeadlockRequest;
+typedef struct DLockDeadlockWait DLockDeadlockWait;
 
-/* ---- who is stuck ---- */
-
-/* The waiter of a process; NULL if it was not reached, or is not stuck. */
-static DLockGraphWaiter *
-stuck_waiter(DLockGraph *graph, int process)
+/* What a request waits for: a lease, or a request in front. */
+typedef struct DLockDeadlockEdge
 {
-	int			index = (process != NONE) ? graph->waiter_of[process] : NONE;
+	DLockDeadlockRequest *from;
+	DLockSpaceLease *blocker;
+	bool		is_place;		/* the blocker is a request */
+	DLockDeadlockWait *to;		/* that keeps it from going away */
+} DLockDeadlockEdge;
 
-	return (index != NONE && graph->waiters[index].stuck) ? &graph->waiters[index] : NULL;
+/* A backend that waits, or a place. */
+struct DLockDeadlockWait
+{
+	DLockDeadlockOwner *owner;
+	DLockDeadlockWait *next;	/* of the same owner */
+	DLockDeadlockRequest *requests;
+	int			process;		/* or -1 */
+	struct DLockDeadlockLease *bound;	/* to the process */
+	int			nblocked;		/* requests; zero: it is not stuck */
+	bool		is_root;		/* the check is for it */
+	int			round;			/* of the search that has found it last ... */
+	DLockDeadlockWait *root;	/* ... from this root ... */
+	DLockDeadlockEdge in;		/* ... by this edge */
+	DLockDeadlockEdge *out;		/* in the circle: to the next */
+};
+
+/* A request in the queue of a lock. */
+struct DLockDeadlockRequest
+{
+	DLockSpaceLease *request;
+	DLockDeadlockLock *lock;
+	DLockDeadlockWait *wait;
+	DLockDeadlockRequest *next; /* of the same wait */
+	dlist_node	in_queue;
+	int			position;		/* larger than that of those in front */
+	DLockMode	mode;
+	DLockSpaceLease *converted; /* of a conversion: its lease */
+	bool		blocked;		/* by something stuck */
+};
+
+/* A live lease that may be stuck. */
+typedef struct DLockDeadlockLease
+{
+	DLockSpaceLease *lease;
+	DLockDeadlockLock *lock;
+	DLockDeadlockOwner *owner;	/* if that waits */
+	DLockDeadlockWait *bound_to;	/* likewise */
+	struct DLockDeadlockLease *next;	/* on the same lock */
+	struct DLockDeadlockLease *next_owned;
+	struct DLockDeadlockLease *next_bound;
+	bool		stuck;			/* its owner is, or what it is bound to */
+} DLockDeadlockLease;
+
+/* A lock that somebody waits for. */
+struct DLockDeadlockLock
+{
+	DLockSpaceEntry *entry;		/* key of the table */
+	DLockDeadlockLock *next;
+	dlist_head	queue;
+	DLockDeadlockLease *leases;
+	int			nstuck[DLOCK_MODES];	/* leases; of permits none if any is
+										 * free */
+	bool		is_changed;		/* something its requests waited for went on */
+
+	/* In the search, by mode: up to which request it has gone on from one. */
+	DLockDeadlockRequest *next_step[DLOCK_MODES];
+	int			round;
+};
+
+/* An owner that waits. */
+struct DLockDeadlockOwner
+{
+	DLockOwner	name;			/* key of the table */
+	DLockDeadlockWait *waits;
+	bool		has_root;		/* among them */
+	int			nstuck;			/* of them */
+	DLockDeadlockLease *leases;
+	int			round;			/* of the search that has found its waits last */
+};
+
+/* A check. */
+typedef struct DLockDeadlockCheck
+{
+	Oid			database;
+	const DLockOwner *owner;	/* it is for the place of this owner, ... */
+	const DLockBytes *name;		/* ... on this lock; or NULL: for what has the
+								 * number of this process */
+	DLockTime	now;
+	HTAB	   *lock_table;
+	HTAB	   *owner_table;
+	DLockDeadlockLock *locks;
+	DLockDeadlockWait **backends;	/* by process */
+	List	   *owners;			/* that have roots */
+	int			npositions;
+	List	   *changed;		/* locks */
+	int			round;			/* of the search for a circle */
+	List	   *found;			/* waits to go on from in it */
+	DLockDeadlockWait *victim;	/* the root of the circle, or NULL */
+	DLockDeadlockEdge last;		/* that closes the circle */
+	List	   *moved;			/* processes of requests for several locks */
+} DLockDeadlockCheck;
+
+/* ---- the copy ---- */
+
+static uint32
+hash_owner(const void *key, Size size)
+{
+	return dlock_process_owner_hash(key);
 }
 
-/*
- * The next stuck waiter that keeps a lease from its release, or NULL: the backend that it is
- * bound to, and those by which its owner waits.  "at" is BOUND at first.
- */
-static DLockGraphWaiter *
-next_stuck(DLockGraph *graph, const DLockGraphHolder *holder, int *at)
+static int
+match_owners(const void *a, const void *b, Size size)
 {
-	while (*at != NONE)
-	{
-		int			process = (*at == BOUND) ? holder->process : *at;
-		DLockGraphWaiter *waiter = stuck_waiter(graph, process);
-
-		*at = (*at == BOUND) ? holder->candidate : graph->next_candidate[*at];
-		if (waiter != NULL && (process == holder->process ||
-							   dlock_name_is_owner(&waiter->owner, &holder->owner)))
-			return waiter;
-	}
-	return NULL;
+	return dlock_name_is_owner(a, b) ? 0 : 1;
 }
 
-/*
- * Go through the queue of a lock: which requests are blocked by stuck ones?  A
- * request for this lock alone that is not is free to go on, so it frees
- * those behind it in the same pass.
- */
+/* Is the check for what waits by a request? */
 static bool
-pass_lock(DLockGraph *graph, DLockGraphLock *lock)
+is_checked(const DLockDeadlockCheck *check, const DLockSpaceLease *request)
 {
-	uint32		ahead = 0;
-	uint32		held = 0;
-	DLockToken	only[DLOCK_MODES] = {0};	/* the stuck holder in a mode, if
-											 * it is one */
-	bool		has_free_permit = lock->has_free_permit;
-	bool		changed = false;
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name;
 
-	for (int i = 0; i < lock->nholders; i++)
+	if (check->owner == NULL)
+		return request->process == MyProcNumber;
+	name = dlock_space_entry_name(dlock_space_entry_of(request), buffer);
+	return request->placed && dlock_space_is_owned(request, check->owner) && dlock_name_equal(check->name, &name);
+}
+
+/* What waits by a request. */
+static DLockDeadlockWait *
+copy_wait(DLockDeadlockCheck *check, const DLockSpaceLease *request)
+{
+	int			process = request->placed ? -1 : request->process;
+	DLockDeadlockWait *wait = (process >= 0) ? check->backends[process] : NULL;
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	name = dlock_space_lease_owner(request, buffer);
+	DLockDeadlockOwner *owner;
+	bool		found;
+
+	if (wait != NULL)
+		return wait;
+	owner = hash_search(check->owner_table, &name, HASH_ENTER, &found);
+	if (!found)
 	{
-		DLockMode	mode = lock->holders[i].mode;
-		int			at = BOUND;
-
-		if (next_stuck(graph, &lock->holders[i], &at) == NULL)
-		{
-			has_free_permit |= (mode == DLOCK_MODE_PERMIT);
-			continue;
-		}
-		only[mode] = (held & DLOCK_RULE_BIT(mode)) ? DLOCK_TOKEN_NONE : lock->holders[i].token;
-		held |= DLOCK_RULE_BIT(mode);
+		memset(owner, 0, sizeof(*owner));
+		owner->name.role = name.role;
+		owner->name.name = dlock_name_copy(name.name);
 	}
-	if (has_free_permit)
-		held &= ~DLOCK_RULE_BIT(DLOCK_MODE_PERMIT);
+	wait = palloc0(sizeof(DLockDeadlockWait));
+	wait->process = process;
+	wait->owner = owner;
+	wait->next = owner->waits;
+	owner->waits = wait;
+	owner->nstuck++;
+	if (process >= 0)
+		check->backends[process] = wait;
+	wait->is_root = is_checked(check, request);
+	if (wait->is_root && !owner->has_root)
+		check->owners = lappend(check->owners, owner);
+	owner->has_root |= wait->is_root;
+	return wait;
+}
 
-	for (int i = 0; i < lock->nitems; i++)
+/* Something that requests for a lock waited for may have gone on. */
+static void
+note_change(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
+{
+	if (!lock->is_changed)
+		check->changed = lappend(check->changed, lock);
+	lock->is_changed = true;
+}
+
+/* Copy the queue of a lock, unless that was done. */
+static void
+copy_queue(DLockDeadlockCheck *check, DLockSpaceEntry *entry)
+{
+	bool		found;
+	DLockDeadlockLock *lock = hash_search(check->lock_table, &entry, HASH_ENTER, &found);
+
+	if (found)
+		return;
+	*lock = (DLockDeadlockLock)
 	{
-		DLockGraphItem *item = &lock->items[i];
-		DLockGraphWaiter *waiter = stuck_waiter(graph, item->process);
+		.entry = entry,.next = check->locks
+	};
+	check->locks = lock;
+	dlist_init(&lock->queue);
+	note_change(check, lock);
+	for (DLockSpaceLease *at = dlock_space_queue(entry); at != NULL; at = dlock_space_next(at))
+	{
+		DLockDeadlockRequest *request;
+
+		if (!dlock_holder_is_waiting(entry, at, check->now))
+			continue;
+		request = palloc(sizeof(DLockDeadlockRequest));
+		*request = (DLockDeadlockRequest)
+		{
+			.request = at,.lock = lock,.wait = copy_wait(check, at),.position = check->npositions++,
+				.mode = (DLockMode) at->mode,.blocked = true
+		};
+		if (at->kind == DLOCK_SPACE_CONVERT)
+			request->converted = dlock_holder_converted(entry, at, check->now);
+		request->next = request->wait->requests;
+		request->wait->requests = request;
+		request->wait->nblocked++;
+		dlist_push_tail(&lock->queue, &request->in_queue);
+	}
+}
+
+/* Copy a lease, if it is kept from its release; false if not. */
+static bool
+copy_lease(DLockDeadlockCheck *check, DLockDeadlockLock *lock, DLockSpaceLease *at)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	name = dlock_space_lease_owner(at, buffer);
+	DLockDeadlockOwner *owner = hash_search(check->owner_table, &name, HASH_FIND, NULL);
+	DLockDeadlockWait *bound_to = (at->process >= 0) ? check->backends[at->process] : NULL;
+	DLockDeadlockLease *lease;
+
+	/* What is only closed opens by itself. */
+	if ((owner == NULL && bound_to == NULL) ||
+		!dlock_rule_is_live(dlock_space_whole(at)->deadline, check->now))
+		return false;
+	lease = palloc0(sizeof(DLockDeadlockLease));
+	lease->lease = at;
+	lease->lock = lock;
+	lease->stuck = true;
+	lease->next = lock->leases;
+	lock->leases = lease;
+	lock->nstuck[at->mode]++;
+	if (owner != NULL)
+	{
+		lease->owner = owner;
+		lease->next_owned = owner->leases;
+		owner->leases = lease;
+	}
+	if (bound_to != NULL)
+	{
+		lease->bound_to = bound_to;
+		lease->next_bound = bound_to->bound;
+		bound_to->bound = lease;
+	}
+	return true;
+}
+
+/* Copy the leases on a lock, once all that waits has been. */
+static void
+copy_leases(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
+{
+	const DLockSpaceLease *intent = NULL;	/* that was copied last */
+	uint32		taken = 0;
+	bool		has_free_permit = false;
+
+	for (DLockSpaceLease *at = dlock_space_holders(lock->entry); at != NULL; at = dlock_space_next(at))
+	{
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner;
+
+		if (dlock_holder_blocks_until(at) <= check->now)
+			continue;
+
+		/*
+		 * An owner may have an intent for each of a million paths: one is
+		 * enough.
+		 */
+		owner = dlock_space_lease_owner(at, buffer);
+		if (intent != NULL && at->part == DLOCK_PART_INTENT && at->mode == intent->mode &&
+			at->process == intent->process && dlock_space_is_owned(intent, &owner))
+			continue;
+		taken += (at->mode == DLOCK_MODE_PERMIT);
+		if (!copy_lease(check, lock, at))
+			has_free_permit |= (at->mode == DLOCK_MODE_PERMIT);
+		else if (at->part == DLOCK_PART_INTENT)
+			intent = at;
+	}
+	if (has_free_permit || taken < lock->entry->permits)
+		lock->nstuck[DLOCK_MODE_PERMIT] = 0;
+}
+
+/* Copy all that waits in the database, and the leases on its locks. */
+static void
+copy_waits(DLockDeadlockCheck *check)
+{
+	HASHCTL		locks = {.keysize = sizeof(DLockSpaceEntry *),.entrysize = sizeof(DLockDeadlockLock),.hcxt = CurrentMemoryContext};
+	HASHCTL		owners = {
+		.keysize = sizeof(DLockOwner),.entrysize = sizeof(DLockDeadlockOwner),.hcxt = CurrentMemoryContext,
+		.hash = hash_owner,.match = match_owners
+	};
+	int			count;
+	DLockSpaceEntry **places = dlock_place_list(check->database, &count);
+
+	check->now = dlock_clock_now();
+	check->lock_table = hash_create("locks", 64, &locks, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	check->owner_table = hash_create("owners that wait", count + 64, &owners, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+	check->backends = palloc0(MaxBackends * sizeof(DLockDeadlockWait *));
+	for (int process = 0; process < MaxBackends; process++)
+	{
+		if (!dlock_process_is_for_lock(process, check->database))
+			continue;
+		for (DLockSpaceLease *request = dlock_process_first(process); request != NULL;
+			 request = dlock_space_request_next(request))
+			copy_queue(check, dlock_space_entry_of(request));
+	}
+	for (int i = 0; i < count; i++)
+		copy_queue(check, places[i]);
+	for (DLockDeadlockLock *lock = check->locks; lock != NULL; lock = lock->next)
+		copy_leases(check, lock);
+}
+
+/* ---- what is stuck ---- */
+
+/* A lease will be released, unless something that is stuck keeps it from that. */
+static void
+unstick_lease(DLockDeadlockCheck *check, DLockDeadlockLease *lease)
+{
+	DLockMode	mode = (DLockMode) lease->lease->mode;
+	int		   *nstuck = &lease->lock->nstuck[mode];
+
+	if (!lease->stuck || (lease->owner != NULL && lease->owner->nstuck > 0) ||
+		(lease->bound_to != NULL && lease->bound_to->nblocked > 0))
+		return;
+	lease->stuck = false;
+	*nstuck = (mode == DLOCK_MODE_PERMIT) ? 0 : *nstuck - 1;
+	/* One that is left may be what a conversion is to change. */
+	if (*nstuck <= 1)
+		note_change(check, lease->lock);
+}
+
+/* A wait goes on, and is in no queue any more. */
+static void
+unstick_wait(DLockDeadlockCheck *check, DLockDeadlockWait *wait)
+{
+	for (DLockDeadlockRequest *request = wait->requests; request != NULL; request = request->next)
+	{
+		dlist_delete(&request->in_queue);
+		note_change(check, request->lock);
+	}
+	if (--wait->owner->nstuck == 0)
+	{
+		for (DLockDeadlockLease *lease = wait->owner->leases; lease != NULL; lease = lease->next_owned)
+			unstick_lease(check, lease);
+	}
+	for (DLockDeadlockLease *lease = wait->bound; lease != NULL; lease = lease->next_bound)
+		unstick_lease(check, lease);
+}
+
+/* Is every request behind some in these modes blocked by them? */
+static bool
+is_closed(const DLockDeadlockLock *lock, uint32 ahead)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		if ((lock->entry->asked_modes & DLOCK_RULE_BIT(mode)) && !dlock_rule_waits_behind((DLockMode) mode, ahead))
+			return false;
+	}
+	return true;
+}
+
+/* Go through the queue of a lock: which requests are not blocked by stuck ones? */
+static void
+pass_lock(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
+{
+	uint32		held = 0;
+	uint32		ahead = 0;
+	dlist_mutable_iter at;
+
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+		held |= (lock->nstuck[mode] > 0) ? DLOCK_RULE_BIT(mode) : 0;
+	dlist_foreach_modify(at, &lock->queue)
+	{
+		DLockDeadlockRequest *request = dlist_container(DLockDeadlockRequest, in_queue, at.cur);
 		uint32		others = held;
 
-		if (waiter == NULL)
-			continue;
-		/* A conversion does not wait for the lease that it converts. */
-		for (int mode = 0; mode < DLOCK_MODES; mode++)
+		DLOCK_FAULT("deadlock_compare");
+		/* It does not wait for its own lease, which is stuck as it is. */
+		if (request->converted != NULL && lock->nstuck[request->converted->mode] == 1)
+			others &= ~DLOCK_RULE_BIT(request->converted->mode);
+		if (request->blocked && !dlock_rule_waits_behind(request->mode, others | ahead))
 		{
-			if (item->converted != DLOCK_TOKEN_NONE && only[mode] == item->converted)
-				others &= ~DLOCK_RULE_BIT(mode);
-		}
-		if (dlock_rule_waits_behind(item->mode, others | ahead))
-			waiter->blocked = true;
-		else if (graph->positions[item->process]->next == NULL)
-		{
-			waiter->stuck = false;
-			changed = true;
-			continue;
-		}
-		ahead |= DLOCK_RULE_BIT(item->mode);
-	}
-	return changed;
-}
-
-/*
- * Work out which of the waiters are stuck.  Who waits was copied before those that it
- * waits for, so a chain to one that goes on takes one pass, backwards.
- */
-static void
-find_stuck(DLockGraph *graph)
-{
-	bool		changed;
-
-	do
-	{
-		if (graph->locked == NULL)
-			CHECK_FOR_INTERRUPTS();
-		changed = false;
-		for (int i = 0; i < graph->nwaiters; i++)
-			graph->waiters[i].blocked = false;
-		for (int i = graph->nlocks - 1; i >= 0; i--)
-			changed |= pass_lock(graph, &graph->locks[i]);
-		for (int i = 0; i < graph->nwaiters; i++)
-		{
-			if (graph->waiters[i].stuck && !graph->waiters[i].blocked)
+			request->blocked = false;
+			if (--request->wait->nblocked == 0)
 			{
-				graph->waiters[i].stuck = false;
-				changed = true;
+				unstick_wait(check, request->wait);
+				continue;
 			}
 		}
-	} while (changed);
+		ahead |= DLOCK_RULE_BIT(request->mode);
+		if (request->converted == NULL && is_closed(lock, ahead))
+			break;
+	}
+}
+
+/* Work out what is stuck: all that is left once no more goes on. */
+static void
+find_stuck(DLockDeadlockCheck *check)
+{
+	while (check->changed != NIL)
+	{
+		DLockDeadlockLock *lock = llast(check->changed);
+
+		check->changed = list_delete_last(check->changed);
+		lock->is_changed = false;
+		pass_lock(check, lock);
+	}
 }
 
 /* ---- the circle ---- */
 
-/* Follow an edge to a waiter: it closes a circle, or the waiter is new. */
+/* Follow an edge to a wait: it closes a circle, or the wait is new. */
 static void
-step_to(DLockGraph *graph, const DLockGraphEdge *edge, DLockGraphWaiter *to)
+step_to(DLockDeadlockCheck *check, DLockDeadlockEdge edge, DLockDeadlockWait *to)
 {
-	int			root = graph->waiters[edge->from].root;
+	DLockDeadlockWait *root = edge.from->wait->root;
 
-	if (to == NULL || graph->victim != NONE)
+	edge.to = to;
+	if (to->nblocked == 0 || check->victim != NULL)
 		return;
-	if (to->is_root && (!edge->is_place || to == &graph->waiters[root]))
+	if (to == root)
 	{
-		graph->victim = root;
-		graph->waiters[root].edge = *edge;
+		check->victim = root;
+		check->last = edge;
 	}
-	else if (!to->found)
+	else if (to->round != check->round)
 	{
-		to->found = true;
+		to->round = check->round;
 		to->root = root;
-		to->edge = *edge;
-		graph->reached[graph->nreached++] = (int) (to - graph->waiters);
+		to->in = edge;
+		check->found = lappend(check->found, to);
 	}
 }
 
-/* Step to the holders and the requests in front that block a waiter at a place. */
+/* Step to what keeps a lease from its release. */
 static void
-step_from_place(DLockGraph *graph, DLockGraphEdge edge)
+step_to_holder(DLockDeadlockCheck *check, DLockDeadlockEdge edge, DLockDeadlockLease *lease)
 {
-	DLockGraphLock *lock = &graph->locks[edge.at->lock];
-	DLockGraphItem *item = &lock->items[edge.at->item];
-	bool		skips = (lock->reached & DLOCK_RULE_BIT(item->mode)) != 0;
+	DLockDeadlockOwner *owner = lease->owner;
 
-	/* A conversion skips its own lease, so others in this mode step again. */
-	if (item->converted == DLOCK_TOKEN_NONE)
-		lock->reached |= DLOCK_RULE_BIT(item->mode);
-	for (int i = 0; i < lock->nholders && !skips; i++)
-	{
-		DLockGraphHolder *holder = &lock->holders[i];
-
-		DLOCK_FAULT("deadlock_compare");
-		if (!dlock_rule_waits_behind(item->mode, DLOCK_RULE_BIT(holder->mode)) || holder->token == item->converted)
-			continue;
-		edge.blocker = holder->owner;
-		for (int at = BOUND; at != NONE;)
-			step_to(graph, &edge, next_stuck(graph, holder, &at));
-	}
-
-	edge.is_place = true;
-	for (int *i = &lock->reached_items[item->mode]; *i < edge.at->item; (*i)++)
-	{
-		DLockGraphWaiter *waiter = stuck_waiter(graph, lock->items[*i].process);
-
-		DLOCK_FAULT("deadlock_compare");
-		if (waiter == NULL || !dlock_rule_waits_behind(item->mode, DLOCK_RULE_BIT(lock->items[*i].mode)))
-			continue;
-		edge.blocker = waiter->owner;
-		step_to(graph, &edge, waiter);
-	}
+	edge.blocker = lease->lease;
+	if (lease->bound_to != NULL)
+		step_to(check, edge, lease->bound_to);
+	if (owner == NULL || owner->round == check->round)
+		return;
+	owner->round = check->round;
+	for (DLockDeadlockWait *wait = owner->waits; wait != NULL; wait = wait->next)
+		step_to(check, edge, wait);
 }
 
 /*
- * Look for a shortest circle through what the search is for, breadth first; false if
- * there is none.
+ * Step to all that blocks a request: the leases, and the requests in front; unless that was
+ * done from another request in its mode.  A conversion, which skips its own lease, is apart.
  */
-static bool
-find_circle(DLockGraph *graph)
+static void
+step_from(DLockDeadlockCheck *check, DLockDeadlockRequest *request)
 {
-	int			to;
+	DLockDeadlockLock *lock = request->lock;
+	DLockDeadlockEdge edge = {.from = request};
+	DLockDeadlockRequest *ahead = NULL;
 
-	find_stuck(graph);
-	for (int i = 0; i < graph->nlocks; i++)
+	if (lock->round != check->round)
+		memset(lock->next_step, 0, sizeof(lock->next_step));
+	lock->round = check->round;
+	if (request->converted == NULL)
+		ahead = lock->next_step[request->mode];
+	if (ahead == NULL)
 	{
-		graph->locks[i].reached = 0;
-		memset(graph->locks[i].reached_items, 0, sizeof(graph->locks[i].reached_items));
-	}
-	graph->nreached = 0;
-	graph->victim = NONE;
-	for (int i = 0; i < graph->nwaiters; i++)
-	{
-		if (!graph->waiters[i].is_root || !graph->waiters[i].stuck)
-			continue;
-		graph->waiters[i].found = true;
-		graph->waiters[i].root = i;
-		graph->reached[graph->nreached++] = i;
-	}
-	for (int i = 0; i < graph->nreached && graph->victim == NONE; i++)
-	{
-		for (DLockGraphPosition *place = graph->positions[graph->waiters[graph->reached[i]].process];
-			 place != NULL; place = place->next)
+		for (DLockDeadlockLease *lease = lock->leases; lease != NULL; lease = lease->next)
 		{
-			DLockGraphEdge edge = {.from = graph->reached[i],.at = place};
-
-			step_from_place(graph, edge);
+			DLOCK_FAULT("deadlock_compare");
+			if (lease->stuck && lock->nstuck[lease->lease->mode] > 0 && lease->lease != request->converted &&
+				dlock_rule_waits_behind(request->mode, DLOCK_RULE_BIT(lease->lease->mode)))
+				step_to_holder(check, edge, lease);
 		}
+		ahead = dlist_head_element(DLockDeadlockRequest, in_queue, &lock->queue);
 	}
-	if (graph->victim == NONE)
-		return false;
-
-	graph->has_permit = false;
-	to = graph->victim;
-	do
+	edge.is_place = true;
+	while (ahead->position < request->position)
 	{
-		DLockGraphEdge *edge = &graph->waiters[to].edge;
+		DLOCK_FAULT("deadlock_compare");
+		edge.blocker = ahead->request;
+		if (dlock_rule_waits_behind(request->mode, DLOCK_RULE_BIT(ahead->mode)))
+			step_to(check, edge, ahead->wait);
+		ahead = dlist_container(DLockDeadlockRequest, in_queue, dlist_next_node(&lock->queue, &ahead->in_queue));
+	}
+	if (request->converted == NULL)
+		lock->next_step[request->mode] = ahead;
+}
 
-		graph->has_permit |= graph->locks[edge->at->lock].items[edge->at->item].mode == DLOCK_MODE_PERMIT;
-		graph->waiters[edge->from].next = to;
-		graph->waiters[edge->from].in_circle = true;
-		to = edge->from;
-	} while (to != graph->victim);
+/* Look for a shortest circle through roots of an owner, breadth first. */
+static void
+search_from(DLockDeadlockCheck *check, DLockDeadlockOwner *owner)
+{
+	ListCell   *at;
+
+	check->round++;
+	check->found = NIL;
+	for (DLockDeadlockWait *wait = owner->waits; wait != NULL; wait = wait->next)
+	{
+		if (!wait->is_root || wait->nblocked == 0)
+			continue;
+		wait->round = check->round;
+		wait->root = wait;
+		check->found = lappend(check->found, wait);
+	}
+	foreach(at, check->found)
+	{
+		const DLockDeadlockWait *wait = lfirst(at);
+
+		for (DLockDeadlockRequest *request = wait->requests; request != NULL; request = request->next)
+			step_from(check, request);
+		if (check->victim != NULL)
+			break;
+	}
+}
+
+/* Look for a circle through what the check is for; false if there is none. */
+static bool
+find_circle(DLockDeadlockCheck *check)
+{
+	DLockDeadlockEdge *edge = &check->last;
+	ListCell   *at;
+
+	check->victim = NULL;
+	foreach(at, check->owners)
+	{
+		search_from(check, lfirst(at));
+		if (check->victim != NULL)
+			break;
+	}
+	if (check->victim == NULL)
+		return false;
+	for (; edge->from->wait != check->victim; edge = &edge->from->wait->in)
+		edge->from->wait->out = edge;
+	check->victim->out = edge;
 	return true;
 }
 
-/* Does a process wait by a request for several locks, which holds nothing? */
+/* ---- what is done about it ---- */
+
+/* Does a backend wait by a request for several locks, which holds nothing? */
 static bool
-is_unit(int process)
+is_unit(const DLockDeadlockWait *wait)
 {
-	return process < MaxBackends && dlock_process_at(process)->count > 1 &&
-		dlock_process_at(process)->kind != DLOCK_SPACE_CONVERT;
-}
-
-/* Note on each lock how a stuck waiter is in the way of others. */
-static void
-note(DLockGraph *graph, DLockGraphWaiter *blocker)
-{
-	for (int i = 0; i < graph->nlocks; i++)
-	{
-		DLockGraphLock *lock = &graph->locks[i];
-
-		lock->noted_modes = 0;
-		lock->noted_item = lock->nitems;
-		for (int h = 0; h < lock->nholders; h++)
-		{
-			for (int at = BOUND; at != NONE;)
-			{
-				if (next_stuck(graph, &lock->holders[h], &at) == blocker)
-					lock->noted_modes |= DLOCK_RULE_BIT(lock->holders[h].mode);
-			}
-		}
-	}
-	for (DLockGraphPosition *place = graph->positions[blocker->process]; place != NULL; place = place->next)
-		graph->locks[place->lock].noted_item = place->item;
-}
-
-/* Does a process, which converts nothing, wait for the waiter that was noted? */
-static bool
-is_behind_noted(DLockGraph *graph, int process)
-{
-	for (DLockGraphPosition *place = graph->positions[process]; place != NULL; place = place->next)
-	{
-		DLockGraphLock *lock = &graph->locks[place->lock];
-		DLockMode	mode = lock->items[place->item].mode;
-
-		DLOCK_FAULT("deadlock_compare");
-		if (dlock_rule_waits_behind(mode, lock->noted_modes) ||
-			(lock->noted_item < place->item &&
-			 dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[lock->noted_item].mode))))
-			return true;
-	}
-	return false;
+	return wait->process >= 0 && dlock_process_at(wait->process)->count > 1 &&
+		dlock_process_at(wait->process)->kind != DLOCK_SPACE_CONVERT;
 }
 
 /*
- * If a request for several locks is in the circle only by its place in a
- * queue, move it to the end of its queues; false if there is none.  With it go
- * all that are in such a circle, too, with the same waiter behind them and the same
- * one in their way (src/README, "Deadlocks").
+ * If a request for several locks is in the circle only by its place in a queue, move it to
+ * the end of its queues, in the copy; false if there is none.
  */
 static bool
-requeue_units(DLockGraph *graph)
+move_unit(DLockDeadlockCheck *check)
 {
-	int		   *units = palloc(MaxBackends * sizeof(int));
-	int			count = 0;
-	int			i = graph->victim;
+	const DLockDeadlockEdge *edge = check->victim->out;
+	DLockDeadlockWait *unit;
 
-	do
+	for (; !edge->is_place || !is_unit(edge->to); edge = edge->to->out)
 	{
-		DLockGraphWaiter *first = &graph->waiters[i = graph->waiters[i].next];
-		const DLockGraphPosition *at = first->edge.at;
-		DLockGraphItem *items = graph->locks[at->lock].items;
-		DLockGraphWaiter *next = &graph->waiters[first->next];
-
-		if (!first->edge.is_place || !is_unit(first->process))
-			continue;
-		note(graph, next);
-		for (int ahead = 0; ahead < at->item; ahead++)
-		{
-			DLockGraphWaiter *unit = stuck_waiter(graph, items[ahead].process);
-
-			if (unit != NULL && unit != next && is_unit(unit->process) &&
-				dlock_rule_waits_behind(items[at->item].mode, DLOCK_RULE_BIT(items[ahead].mode)) &&
-				is_behind_noted(graph, unit->process))
-				units[count++] = unit->process;
-		}
-		Assert(count > 0);
-	} while (i != graph->victim && count == 0);
-	dlock_queue_move_last(units, count, graph->now);
-	return count > 0;
+		if (edge == &check->last)
+			return false;
+	}
+	if (list_length(check->moved) == MaxBackends)
+		return false;
+	unit = edge->to;
+	check->moved = lappend_int(check->moved, unit->process);
+	unit->nblocked = 0;
+	for (DLockDeadlockRequest *request = unit->requests; request != NULL; request = request->next)
+	{
+		dlist_delete(&request->in_queue);
+		dlist_push_tail(&request->lock->queue, &request->in_queue);
+		request->position = check->npositions++;
+		request->blocked = true;
+		unit->nblocked++;
+		note_change(check, request->lock);
+	}
+	return true;
 }
 
-/* The circle in words, a line for each edge. */
+/* The circle in words, a line for each edge, the one from the victim first. */
 static char *
-describe_circle(const DLockGraph *graph, MemoryContext context)
+describe_circle(const DLockDeadlockCheck *check)
 {
 	StringInfoData text;
-	MemoryContext old = MemoryContextSwitchTo(context);
-	int			i = graph->victim;
 
 	initStringInfo(&text);
-	do
+	for (const DLockDeadlockEdge *edge = check->victim->out;; edge = edge->to->out)
 	{
-		DLockGraphEdge *edge = &graph->waiters[i = graph->waiters[i].next].edge;
-		DLockBytes	waiter = graph->waiters[edge->from].owner.name;
-		DLockGraphLock *lock = &graph->locks[edge->at->lock];
+		char		buffers[3][DLOCK_NAME_MAX];
+		DLockBytes	waiter = dlock_space_lease_owner(edge->from->request, buffers[0]).name;
+		DLockBytes	lock = dlock_space_entry_name(edge->from->lock->entry, buffers[1]);
+		DLockBytes	blocker = dlock_space_lease_owner(edge->blocker, buffers[2]).name;
 
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\"; blocked by owner \"%.*s\".",
 						 (text.len > 0) ? "\n" : "", waiter.len, waiter.data,
-						 dlock_name_of_mode(lock->items[edge->at->item].mode), lock->name.len, lock->name.data,
-						 edge->blocker.name.len, edge->blocker.name.data);
-	} while (i != graph->victim);
-	MemoryContextSwitchTo(old);
-	return text.data;
-}
-
-/* Leave the queue: this backend, or the place from which the circle was found, told in "context". */
-static void
-leave(DLockGraph *graph, MemoryContext context)
-{
-	const DLockGraphPosition *at = graph->waiters[graph->waiters[graph->victim].next].edge.at;
-	MemoryContext old;
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *place = NULL;
-
-	if (graph->my_owner == NULL)
-	{
-		dlock_queue_remove_mine(graph->now);
-		return;
+						 dlock_name_of_mode(edge->from->mode), lock.len, lock.data, blocker.len, blocker.data);
+		if (edge == &check->last)
+			return text.data;
 	}
-	old = MemoryContextSwitchTo(context);
-	graph->my_name = dlock_name_copy(graph->locks[at->lock].name);
-	MemoryContextSwitchTo(old);
-	entry = dlock_space_find(graph->database, dlock_name_hash(graph->database, &graph->my_name), &graph->my_name);
-	if (entry != NULL)
-		place = dlock_place_find(entry, graph->my_owner);
-	if (place != NULL)
-		dlock_queue_remove(place, graph->now);
 }
 
 /*
- * A circle was found in a copy.  Look again with the partitions of all stuck
- * backends, and of places in the circle, locked.  If it is still there, move requests
- * if that helps, or else leave the queue, and describe the circle, in "context".  True
- * if the search is to be repeated, which "may_repeat" allows: requests were moved, or this
- * circle is gone and another may exist.
- */
-static bool
-resolve(DLockGraph *graph, bool may_repeat, MemoryContext context, char **text)
-{
-	DLockPlaceRef *kept = MemoryContextAlloc(context, graph->nwaiters * sizeof(DLockPlaceRef));
-	int			nkept = 0;
-	DLockPartitionSet set = {{0}};
-	bool		repeat = may_repeat;
-
-	for (int i = 0; i < graph->nwaiters; i++)
-	{
-		const DLockPlaceRef *place = dlock_graph_place(graph, graph->waiters[i].process);
-
-		if (!graph->waiters[i].stuck || (place != NULL && !graph->waiters[i].in_circle && !graph->has_permit))
-			continue;
-		dlock_partition_set_join(&set, &graph->waiters[i].set);
-		if (place != NULL)
-			kept[nkept++] = *place;
-	}
-	pfree(graph->kept);
-	graph->kept = kept;
-	graph->nkept = nkept;
-	DLOCK_FAULT("deadlock_found");
-	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
-	dlock_graph_copy(graph, &set);
-	if (find_circle(graph))
-	{
-		repeat = may_repeat && requeue_units(graph);
-		if (!repeat)
-		{
-			*text = describe_circle(graph, context);
-			leave(graph, context);
-		}
-	}
-	dlock_partition_unlock_set(&set);
-	return repeat;
-}
-
-/*
- * Search for a circle until there is none, or one that no move resolves; returns what it is
- * in words, in the current context.
+ * Look for a circle until there is none, or one that no move resolves.  If there is one, this
+ * backend leaves its queues, or the place from which it was found its own, and the result
+ * describes it; else moves are made.  "name" and "owner" are, unless NULL, those of what has
+ * left.  No partition lock may be held.
  */
 static char *
-search(DLockGraph *graph)
+run_check(DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
 {
-	MemoryContext old = CurrentMemoryContext;
-	char	   *text = NULL;
-	int			attempts = MaxBackends;
-	bool		goes_on = true;
+	MemoryContext caller = CurrentMemoryContext;
+	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check", ALLOCSET_DEFAULT_SIZES);
+	char	   *circle = NULL;
 
-	graph->context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	while (goes_on)
+	DLOCK_FAULT("deadlock_copy");
+	dlock_partition_lock_set(&dlock_partition_all, LW_EXCLUSIVE);
+	MemoryContextSwitchTo(context);
+	copy_waits(check);
+	do
+		find_stuck(check);
+	while (find_circle(check) && move_unit(check));
+	MemoryContextSwitchTo(caller);
+	if (check->victim == NULL)
+		dlock_queue_move_last(check->moved, check->now);
+	else
 	{
-		graph->kept = dlock_place_list(graph->database, &graph->nkept);
-		MemoryContextSwitchTo(graph->context);
-		dlock_graph_copy(graph, NULL);
-		goes_on = find_circle(graph) && resolve(graph, attempts-- > 0, old, &text);
-		MemoryContextSwitchTo(old);
-		pfree(graph->kept);
+		DLockDeadlockRequest *request = check->victim->out->from;
+		char		buffer[DLOCK_NAME_MAX];
+
+		circle = describe_circle(check);
+		if (name != NULL)
+		{
+			*name = dlock_name_copy(dlock_space_entry_name(request->lock->entry, buffer));
+			*owner = dlock_space_copy_owner(request->request).name;
+		}
+		if (check->victim->process >= 0)
+			dlock_queue_remove_mine(check->now);
+		else
+			dlock_queue_remove(request->request, check->now);
 	}
-	MemoryContextDelete(graph->context);
-	return text;
+	dlock_partition_unlock_set(&dlock_partition_all);
+	MemoryContextDelete(context);
+	return circle;
 }
 
 /*
- * Look for a deadlock that this backend is part of.  If there is one, the
- * backend leaves the queue, and the result describes the circle; else NULL.
- * "is_bound" says that leases are bound to this backend.
+ * Check for a deadlock that this backend is part of, which waits.  If there is one, the backend
+ * leaves its queues, and the result describes the circle; else NULL.  "is_awaited" says that
+ * somebody may wait for a lease that is bound to this backend.
  *
  * No partition lock may be held; "db" needs no more than its shared parts.
- * Reacts to interrupts.
  */
 char *
-dlock_deadlock_check(DLockDatabase *db, bool is_bound)
+dlock_deadlock_check(DLockDatabase *db, bool is_awaited)
 {
-	DLockGraph	graph = {.database = db->shared->oid,.me = MyProcNumber};
-	char	   *circle = NULL;
+	DLockDeadlockCheck check = {.database = db->shared->oid};
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
-	if (!dlock_process_lock(graph.me, graph.database, LW_SHARED, &set))
+	if (!dlock_process_lock_mine(LW_SHARED, &set))
 		return NULL;
 	dlock_process_listen();
-	owner = dlock_space_copy_owner(dlock_process_first(graph.me));
+	owner = dlock_space_copy_owner(dlock_process_first(MyProcNumber));
 	dlock_partition_unlock_set(&set);
-
-	/* Who holds nothing is in no circle. */
-	if (is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now()))
-		circle = search(&graph);
-	pfree(unconstify(char *, owner.name.data));
-	return circle;
+	if (!is_awaited && !dlock_holder_is_any_awaited(check.database, &owner, dlock_clock_now()))
+		return NULL;
+	return run_check(&check, NULL, NULL);
 }
 
 /*
- * Look for a deadlock that the place of an owner on a lock is part of; or any place of the
- * owner, if "name" is empty.  If there is one, the place is gone, and "name" is its lock.
- * Result and conditions as above.
+ * Check for a deadlock that the place of an owner on a lock is part of.  If there is one, the
+ * place is gone.  Result and conditions as above.
  */
 char *
-dlock_deadlock_check_places(DLockDatabase *db, DLockBytes *name, const DLockOwner *owner)
+dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
 {
-	DLockGraph	graph = {.database = db->shared->oid,.my_name = *name,.my_owner = owner};
-	char	   *circle;
+	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = name};
 
-	if (!dlock_holder_is_live(graph.database, owner, dlock_clock_now()))
+	if (!dlock_holder_is_any_awaited(check.database, owner, dlock_clock_now()))
 		return NULL;
-	circle = search(&graph);
-	*name = graph.my_name;
-	return circle;
+	return run_check(&check, NULL, NULL);
+}
+
+/*
+ * Check for a deadlock that a place is part of that this process listens for, and has asked
+ * for; they are those of a client.  If there is one, the place is gone: "name" and "owner" are
+ * its (palloc'd).  Result and conditions as above.
+ */
+char *
+dlock_deadlock_check_client(DLockDatabase *db, const DLockOwner *client, DLockBytes *name, DLockBytes *owner)
+{
+	DLockDeadlockCheck check = {.database = db->shared->oid};
+
+	if (!dlock_holder_is_any_awaited(check.database, client, dlock_clock_now()))
+		return NULL;
+	return run_check(&check, name, owner);
 }

@@ -121,7 +121,7 @@ dlock_keep_leave(DLockTime keep)
 	DLockProcessShared *mine = dlock_process_mine();
 	DLockPartitionSet set;
 
-	if (keep > 0 && dlock_process_lock(MyProcNumber, mine->database, LW_EXCLUSIVE, &set))
+	if (keep > 0 && dlock_process_lock_mine(LW_EXCLUSIVE, &set))
 	{
 		DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		DLockTime	now = dlock_clock_now();

@@ -6,10 +6,8 @@
  * NOTES
  *	  The requests themselves stand in the queues of their locks
  *	  (space/space.c).  Each process has an entry in shared memory, which says
- *	  which requests are its.  To get from a process to its requests one has to
- *	  lock partitions that are only known from its entry.  So the entry is read
- *	  without a lock, the locks are taken, and the serial tells whether it still
- *	  is the same request: it cannot go away from then on.
+ *	  which requests are its.  Their partitions are only known from that entry, so a
+ *	  process locks those of its own, and whoever looks for others' locks all.
  *
  *-------------------------------------------------------------------------
  */
@@ -95,61 +93,22 @@ dlock_process_listen(void)
 }
 
 /*
- * Lock the partitions of what a process waits for; they are told in "set".
- * False, and nothing locked, if it does not wait, or does so in another database.
+ * Lock the partitions of what this process waits for; they are told in "set".  False, and
+ * nothing locked, if it does not wait, maybe since the extension was dropped.
  */
 bool
-dlock_process_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *set)
+dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set)
 {
-	volatile DLockProcessShared *wait = dlock_process_at(process);
-	uint32		serial;
+	volatile DLockProcessShared *mine = dlock_process_mine();
 
-	while (wait->state == DLOCK_PROCESS_WAITING && wait->database == database)
-	{
-		serial = wait->serial;
-		pg_read_barrier();
-		*set = dlock_process_at(process)->set;
-		DLOCK_FAULT_STOP("queue_read");
-		dlock_partition_lock_set(set, mode);
-
-		/*
-		 * In this order: if it waits, the serial is that of what it waits
-		 * for, and if that is the one of before, so is the set.
-		 */
-		if (wait->state == DLOCK_PROCESS_WAITING)
-		{
-			pg_read_barrier();
-			if (wait->serial == serial)
-				return true;
-		}
-		dlock_partition_unlock_set(set);
-	}
-	return false;
-}
-
-/*
- * Does a process wait in this database, for requests whose partitions, told in
- * "set", are all among those that the caller has locked?  Then they stay there.
- */
-bool
-dlock_process_is_within(int process, Oid database, const DLockPartitionSet *locked,
-						DLockPartitionSet *set)
-{
-	volatile DLockProcessShared *wait = dlock_process_at(process);
-	uint32		serial = wait->serial;
-
-	pg_read_barrier();
-	*set = dlock_process_at(process)->set;
-	pg_read_barrier();
-
-	/*
-	 * In this order, as above: a set that changed while it was read is no
-	 * set.
-	 */
-	if (wait->state != DLOCK_PROCESS_WAITING || wait->database != database)
+	if (mine->state != DLOCK_PROCESS_WAITING)
 		return false;
-	pg_read_barrier();
-	return wait->serial == serial && dlock_partition_set_contains(locked, set);
+	*set = dlock_process_mine()->set;
+	dlock_partition_lock_set(set, mode);
+	if (mine->state == DLOCK_PROCESS_WAITING)
+		return true;
+	dlock_partition_unlock_set(set);
+	return false;
 }
 
 /*
@@ -266,7 +225,7 @@ dlock_process_describe_blockers(void)
 	StringInfoData text;
 	DLockPartitionSet set;
 
-	if (dlock_process_lock(MyProcNumber, dlock_process_mine()->database, LW_SHARED, &set))
+	if (dlock_process_lock_mine(LW_SHARED, &set))
 	{
 		DLockTime	now = dlock_clock_now();
 

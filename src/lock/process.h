@@ -31,7 +31,6 @@ typedef enum DLockProcessState
 typedef struct DLockProcessShared
 {
 	DLockProcessState state;
-	uint32		serial;			/* counts the requests of this process */
 	bool		called;			/* a request of it was; set by anyone, cleared
 								 * by the process */
 	Oid			database;
@@ -68,10 +67,7 @@ extern DLockProcessShared *dlock_process_at(int process);
 extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
 extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
-extern bool dlock_process_lock(int process, Oid database, LWLockMode mode,
-							   DLockPartitionSet *set);
-extern bool dlock_process_is_within(int process, Oid database, const DLockPartitionSet *locked,
-									DLockPartitionSet *set);
+extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
 extern bool dlock_process_is_for_lock(int process, Oid database);
 extern void dlock_process_end(int process, DLockProcessState state);
 

@@ -259,13 +259,6 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 
 /* ---- this process ---- */
 
-/* Lock the partitions of this process's requests, if it waits. */
-static bool
-lock_mine(DLockPartitionSet *set)
-{
-	return dlock_process_lock(MyProcNumber, dlock_process_mine()->database, LW_EXCLUSIVE, set);
-}
-
 /* Is a request to be looked at anew by its call, whether or not it could be granted? */
 static bool
 is_overtaken(DLockSpaceLease *request, DLockTime now)
@@ -351,8 +344,6 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->first = first;
 	mine->since = now;
 	pg_write_barrier();
-	mine->serial++;
-	pg_write_barrier();
 	mine->state = DLOCK_PROCESS_WAITING;
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
@@ -401,7 +392,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 		dlock_process_mine()->called = false;
 		return DLOCK_QUEUE_READY;
 	}
-	if (!lock_mine(&set))
+	if (!dlock_process_lock_mine(LW_EXCLUSIVE, &set))
 		return DLOCK_QUEUE_GONE;
 
 	now = dlock_clock_now();
@@ -433,7 +424,7 @@ dlock_queue_call_mine(void)
 	DLockPartitionSet set;
 	DLockTime	now;
 
-	if (!lock_mine(&set))
+	if (!dlock_process_lock_mine(LW_EXCLUSIVE, &set))
 		return;
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
@@ -486,11 +477,13 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
  * partitions are locked exclusively.  They keep their order.
  */
 void
-dlock_queue_move_last(const int *processes, int count, DLockTime now)
+dlock_queue_move_last(const List *processes, DLockTime now)
 {
-	for (int i = 0; i < count; i++)
+	ListCell   *at;
+
+	foreach(at, processes)
 	{
-		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
 			 request != NULL; request = dlock_space_request_next(request))
 		{
 			/* At the end it stands already, and blocks nobody. */
@@ -500,9 +493,9 @@ dlock_queue_move_last(const int *processes, int count, DLockTime now)
 			dlock_space_requeue(dlock_space_entry_of(request), request);
 		}
 	}
-	for (int i = 0; i < count; i++)
+	foreach(at, processes)
 	{
-		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
 			 request != NULL; request = dlock_space_request_next(request))
 		{
 			/* If it is the first still, there is nobody that it made way for. */
@@ -537,7 +530,7 @@ dlock_queue_leave(void)
 {
 	DLockPartitionSet set;
 
-	if (lock_mine(&set))
+	if (dlock_process_lock_mine(LW_EXCLUSIVE, &set))
 	{
 		dlock_queue_remove_mine(dlock_clock_now());
 		dlock_partition_unlock_set(&set);
@@ -553,13 +546,14 @@ dlock_queue_leave(void)
 void
 dlock_queue_dismiss(Oid database)
 {
+	dlock_partition_lock_set(&dlock_partition_all, LW_EXCLUSIVE);
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockPartitionSet set;
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
-		if (!dlock_process_lock(process, database, LW_EXCLUSIVE, &set))
+		if (dlock_process_at(process)->state != DLOCK_PROCESS_WAITING ||
+			dlock_process_at(process)->database != database)
 			continue;
 		for (request = dlock_process_first(process); request != NULL; request = next)
 		{
@@ -568,8 +562,8 @@ dlock_queue_dismiss(Oid database)
 		}
 		dlock_process_end(process, DLOCK_PROCESS_DROPPED);
 		dlock_space_wake(process);
-		dlock_partition_unlock_set(&set);
 	}
+	dlock_partition_unlock_set(&dlock_partition_all);
 	dlock_place_wake_listeners(database);
 	dlock_signal_tell_all();
 }

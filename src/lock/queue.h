@@ -40,7 +40,7 @@ extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *own
 								   DLockPart part);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
 extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
-extern void dlock_queue_move_last(const int *processes, int count, DLockTime now);
+extern void dlock_queue_move_last(const List *processes, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
 extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until);

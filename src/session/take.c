@@ -21,7 +21,6 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 
 #include "base/clock.h"
@@ -49,8 +48,8 @@ typedef struct DLockTake
 	int			count;
 	int			room;
 	int			granted;		/* of these */
-	HTAB	   *checked;		/* owners, in the pass at hand: is one of
-								 * their places in a deadlock? */
+	bool		is_long;		/* a place was asked for in vain that may be
+								 * in a deadlock */
 	XLogRecPtr	lsn;
 } DLockTake;
 
@@ -80,46 +79,19 @@ next_row(DLockTake *take)
 	return &take->taken[take->count];
 }
 
-/*
- * A place has been asked for in vain: if it is the first one of its owner in this pass, look
- * for deadlocks that places of the owner are in.  These are gone, and a row tells of each.
- */
+/* Look for deadlocks that places are in.  These are gone, and a row tells of each. */
 static void
-check_owner(DLockTake *take, DLockDatabase *db, const DLockBytes *owner_name)
+check_places(DLockTake *take, DLockDatabase *db)
 {
-	DLockOwner	owner = {take->role, *owner_name};
-	char		key[DLOCK_OWNER_MAX + 1] = {0};
-	bool		checked;
+	DLockOwner	client = {take->role, *take->client};
+	DLockTaken *row = next_row(take);
 
-	if (take->checked == NULL)
+	while (dlock_deadlock_check_client(db, &client, &row->name, &row->owner) != NULL)
 	{
-		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key),.hcxt = CurrentMemoryContext};
-
-		take->checked = hash_create("owners of places", TAKE_BATCH, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
-	}
-	memcpy(key, owner_name->data, owner_name->len);
-	(void) hash_search(take->checked, key, HASH_ENTER, &checked);
-	while (!checked)
-	{
-		DLockTaken *row = next_row(take);
-
-		*row = (DLockTaken)
-		{
-			.owner = dlock_name_copy(*owner_name)
-		};
-		/* What has been found is to be told: its place is gone. */
-		if (take->count > 0)
-			HOLD_INTERRUPTS();
-		checked = dlock_deadlock_check_places(db, &row->name, &owner) == NULL;
-		if (take->count > 0)
-			RESUME_INTERRUPTS();
-		if (checked)
-			pfree(unconstify(char *, row->owner.data));
-		else
-		{
-			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-			take->count++;
-		}
+		row->token = DLOCK_TOKEN_NONE;
+		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+		take->count++;
+		row = next_row(take);
 	}
 }
 
@@ -152,8 +124,7 @@ ask_for_place(DLockTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DL
 		case DLOCK_ANSWER_REFUSED:
 			pfree(unconstify(char *, row->name.data));
 			pfree(unconstify(char *, row->owner.data));
-			if (answer == DLOCK_ANSWER_KEPT && take->granted == 0 && dlock_wait_is_long(&granted))
-				check_owner(take, db, &request.owner);
+			take->is_long |= answer == DLOCK_ANSWER_KEPT && dlock_wait_is_long(&granted);
 			return;
 		case DLOCK_ANSWER_GRANTED:
 			dlock_grants_add(db, &request, &granted);
@@ -196,10 +167,10 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 						  now + DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
 		}
 	} while (due == TAKE_BATCH || (due > 0 && take->count == 0));
+	if (take->is_long && take->granted == 0)
+		check_places(take, &db);
+	take->is_long = false;
 	dlock_session_close(&db);
-	if (take->checked != NULL)
-		hash_destroy(take->checked);
-	take->checked = NULL;
 	return until;
 }
 

@@ -159,7 +159,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 							   DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
 
 	dlock_session_shared(&db);
-	circle = dlock_deadlock_check(&db, dlock_grants_are_bound());
+	circle = dlock_deadlock_check(&db, dlock_grants_are_awaited());
 	if (circle != NULL)
 		report_deadlock(circle);
 
@@ -381,12 +381,11 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	if (answer == DLOCK_ANSWER_KEPT)
 	{
 		DLockOwner	owner = {request->role, request->owner};
-		DLockBytes	name = request->names[0];
 		char	   *circle = NULL;
 
 		dlock_grants_add_place(db, request, &waiting->granted);
 		if (dlock_wait_is_long(&waiting->granted))
-			circle = dlock_deadlock_check_places(db, &name, &owner);
+			circle = dlock_deadlock_check_place(db, &request->names[0], &owner);
 		if (circle != NULL)
 			report_deadlock(circle);
 	}

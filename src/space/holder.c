@@ -445,28 +445,40 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *cou
 }
 
 /*
- * Does an owner hold a live lease?  No partition lock may be held.
+ * May somebody wait for a lease, or above it for that of its path?  A hint, unless its
+ * partition is locked.
+ */
+bool
+dlock_holder_is_awaited(const DLockSpaceLease *lease)
+{
+	return lease->part == DLOCK_PART_PATH ||
+		*(volatile DLockMemoryRef *) &dlock_space_entry_of(lease)->queue != DLOCK_MEMORY_NONE;
+}
+
+/*
+ * May somebody wait for a live lease of an owner, or of a client?  No partition lock may be
+ * held.
  *
- * The deadlines are read without the partition locks that protect them, so the
+ * Deadlines and queues are read without the partition locks that protect them, so the
  * answer may be that of a moment ago.
  */
 bool
-dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now)
+dlock_holder_is_any_awaited(Oid database, const DLockOwner *owner, DLockTime now)
 {
 	uint32		bucket = owner_bucket_of(database, &owner->name);
-	bool		live = false;
+	bool		awaited = false;
 
 	Assert(!dlock_partition_is_any_held());
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (DLockSpaceLease *lease = dlock_space_lease_at(owner_buckets[bucket]); lease != NULL && !live;
+	for (DLockSpaceLease *lease = dlock_space_lease_at(owner_buckets[bucket]); lease != NULL && !awaited;
 		 lease = dlock_space_lease_at(lease->u.owner.next))
 	{
-		live = dlock_space_entry_of(lease)->database == database &&
-			dlock_space_is_owned(lease, owner) &&
-			*(volatile DLockTime *) &lease->deadline > now;
+		awaited = dlock_space_entry_of(lease)->database == database &&
+			lease->role == owner->role && dlock_space_is_of(lease, &owner->name) &&
+			*(volatile DLockTime *) &lease->deadline > now && dlock_holder_is_awaited(lease);
 	}
 	LWLockRelease(owner_lock(bucket));
-	return live;
+	return awaited;
 }
 
 /* ---- a lease as a value, and who is in the way ---- */

@@ -32,6 +32,10 @@
 
 LWLockPadded *dlock_partition_locks = NULL;
 
+const DLockPartitionSet dlock_partition_all = {{PG_UINT64_MAX, PG_UINT64_MAX}};
+
+StaticAssertDecl(DLOCK_PARTITION_COUNT == 2 * 64, "dlock_partition_all has all");
+
 /* Processes to be woken once the partition locks have been given up. */
 static int	to_wake[64];
 static int	nwake = 0;

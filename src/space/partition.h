@@ -19,6 +19,9 @@ typedef struct DLockPartitionSet
 	uint64		bits[DLOCK_PARTITION_COUNT / 64];
 } DLockPartitionSet;
 
+/* All of them. */
+extern const DLockPartitionSet dlock_partition_all;
+
 /* The locks; set once, in the postmaster. */
 extern LWLockPadded *dlock_partition_locks;
 

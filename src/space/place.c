@@ -337,37 +337,33 @@ dlock_place_is_any(void)
 }
 
 /*
- * All places in a database; palloc'd, with their number in "count".  Nothing is allocated
- * under a lock: a place that is made meanwhile may be missing.
+ * The locks of all places in a database, one for each; palloc'd, with their number in
+ * "count".  All partitions must be locked, so no place comes or goes.
  */
-DLockPlaceRef *
+DLockSpaceEntry **
 dlock_place_list(Oid database, int *count)
 {
 	int			room = (int) pg_atomic_read_u32(&shared->count);
-	DLockPlaceRef *refs = palloc((room + 1) * sizeof(DLockPlaceRef));
+	DLockSpaceEntry **entries = palloc((room + 1) * sizeof(DLockSpaceEntry *));
 
 	*count = 0;
-	for (int bucket = 0; bucket < BUCKETS && *count < room; bucket++)
+	for (int bucket = 0; bucket < BUCKETS && room > 0; bucket++)
 	{
 		if (*(volatile DLockMemoryRef *) &shared->buckets[bucket].places == DLOCK_MEMORY_NONE)
 			continue;
 		LWLockAcquire(lock_of(bucket), LW_SHARED);
-		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket].places); place != NULL && *count < room;
+		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket].places); place != NULL;
 			 place = dlock_space_next_place(place))
 		{
 			DLockSpaceEntry *entry = dlock_space_entry_of(place);
-			char		buffer[DLOCK_OWNER_MAX];
-			DLockOwner	owner = dlock_space_lease_owner(place, buffer);
 
+			Assert(dlock_partition_is_held(entry->hash) && *count < room);
 			if (entry->database == database)
-				refs[(*count)++] = (DLockPlaceRef)
-			{
-				dlock_name_hash(owner.role, &owner.name), entry->hash
-			};
+				entries[(*count)++] = entry;
 		}
 		LWLockRelease(lock_of(bucket));
 	}
-	return refs;
+	return entries;
 }
 
 /* ---- all places of a client, or of a role ---- */

@@ -29,13 +29,6 @@ typedef struct DLockPlaceCopy
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockPlaceCopy;
 
-/* A place that somebody may wait for. */
-typedef struct DLockPlaceRef
-{
-	uint32		owner;			/* hash of its owner */
-	uint32		lock;			/* and of its lock */
-} DLockPlaceRef;
-
 /*
  * Places of a role: all of them, or those of a client; or of these what a process has, and
  * what nobody has and is kept until some time between "now" and "until".
@@ -66,7 +59,7 @@ extern void dlock_place_remove(DLockSpaceLease *request);
 extern bool dlock_place_is_any(void);
 extern DLockSpaceLease *dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner);
 extern DLockSpaceLease *dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id);
-extern DLockPlaceRef *dlock_place_list(Oid database, int *count);
+extern DLockSpaceEntry **dlock_place_list(Oid database, int *count);
 
 /* all of a set */
 extern bool dlock_place_seek(DLockPlaceSet *set, uint32 *hash);

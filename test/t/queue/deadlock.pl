@@ -217,6 +217,23 @@ foreach my $n (2, 3, 8)
 	$_->result foreach grep { $_->{pending} } @s[ 0, 1 ];
 	clean('semaphore without a deadlock');
 
+	# Likewise if it waits, but for one that goes on.
+	hold('a', 'pool', 'permits => 2');
+	hold('c', 'pool', 'permits => 2');
+	hold('b', 'y');
+	hold('d', 'z');
+	enqueue($ctl, $s[0], want('a', 'y'));
+	enqueue($ctl, $s[1], want('b', 'pool', 'permits => 2'));
+	enqueue($ctl, $s[2], want('c', 'z'));
+	no_deadlock('a holder of a permit that waits for one that goes on: no deadlock', @s[ 0 .. 2 ]);
+	foreach my $step ([ 'd', 2 ], [ 'c', 1 ], [ 'b', 0 ])
+	{
+		$ctl->query_safe("SELECT dlock_release_all('$step->[0]')");
+		isnt($s[ $step->[1] ]->result->{out}, '', "and when $step->[0] lets go, the next one goes on");
+	}
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	clean('semaphore whose holder waits');
+
 	hold('a', 'pool', 'permits => 2');
 	hold('c', 'pool', 'permits => 2');
 	hold('b', 'y');

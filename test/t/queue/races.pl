@@ -430,27 +430,59 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 
 # ---- deadlocks ----
 
-# A circle is gone when it is looked at for the second time: nobody is its victim.
+# While a member of a circle begins to check, another one is the victim: it is the only one.  And
+# a circle that is gone by then, by a grant, has none.
+foreach my $gone (0, 1)
 {
+	my $label = $gone ? 'a circle that is gone' : 'two that check';
+
 	$a->query_safe("SET deadlock_timeout = '1 min'");
-	$a->query_safe(acquire('x', 'a'));
-	$b->query_safe(acquire('y', 'b'));
+	$b->query_safe("SET deadlock_timeout = '2 min'");
+	hold('x', 'a');
+	hold('y', 'b');
+	stop_at($ctl, $a, 'deadlock_copy');
 	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
-	stop_at($ctl, $a, 'deadlock_found');
 	enqueue($ctl, $a, acquire('y', 'a', wait => undef));
 	advance(60, $ctl);
-	is_at($ctl, 'deadlock_found');
-	$ctl->query_safe("SELECT dlock_release('y', 'b')");
-	go($ctl, 'deadlock_found');
-	like($a->answer, qr/^\d+$/, 'a circle that is gone: granted');
+	is_at($ctl, 'deadlock_copy');
+	advance(60, $ctl) if !$gone;
+	is($b->answer, 'ERROR 40P01', "$label: the victim") if !$gone;
+	$ctl->query_safe("SELECT dlock_release('y', 'b')") if $gone;
+	go($ctl, 'deadlock_copy');
+	still_waits($ctl, "$label: the other one waits on", $a) if !$gone;
+	$ctl->query_safe("SELECT dlock_release_all('b')");
+	like($a->answer, qr/^\d+$/, "$label: and is granted");
 	$ctl->query_safe("SELECT dlock_release('x', 'a')");
-	like($b->answer, qr/^\d+$/, 'a circle that is gone: the other, too');
-	$a->query_safe("RESET deadlock_timeout");
-	done('a circle that is gone');
+	like($b->answer, qr/^\d+$/, "$label: and so is the first") if $gone;
+	$_->query_safe('RESET deadlock_timeout') foreach $a, $b;
+	done($label);
 }
 
-# A process looks for a circle if something is bound to it; not if nothing is any more, nor
-# if something was bound to the one that had its place before.
+# A check that fails halfway leaves nothing locked, be it for a call that waits or for a place.
+foreach my $keep (0, 1)
+{
+	my $label = $keep ? 'a check for a place fails' : 'a check fails';
+
+	$a->query_safe("SET deadlock_timeout = '1 min'");
+	hold('x', 'a');
+	hold('y', 'b');
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	my $asks = "SELECT dlock_acquire('y', 'a', '1 h', keep => '1 h')";
+	is($a->query_safe($asks), '', "$label: a place") if $keep;
+	enqueue($ctl, $a, acquire('y', 'a', wait => undef)) if !$keep;
+	fail_at($ctl, $a, 'deadlock_compare');
+	advance(60, $ctl);
+	$a->ask($asks) if $keep;
+	is($a->answer, 'ERROR 58030', $label);
+	is($ctl->query_safe('SELECT inconsistencies(100)'), '', "$label: all partitions can be locked");
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	like($b->answer, qr/^\d+$/, "$label: the other one is granted");
+	$a->query_safe('RESET deadlock_timeout');
+	done($label);
+}
+
+# A process looks for a circle if somebody waits for what is bound to it; not if nothing is bound
+# any more, nor if something was bound to the one that had its place before.
 {
 	my $looks = sub {
 		my ($session) = @_;
@@ -464,24 +496,34 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 		return $looked;
 	};
 	my @connect = ($node, $db, name => 'bound', setup => "SET deadlock_timeout = '1 min'");
-	my $bind = sub { "SELECT dlock_acquire('bound', 'b', bind => '$_[0]')" };
+	my $bind = sub {
+		my ($session, $to) = @_;
+
+		$session->query_safe("BEGIN; SELECT dlock_acquire('bound', 'b', bind => '$to'); COMMIT");
+	};
+	my $place = "SELECT dlock_acquire('bound', 'z', keep => '1 h')";
 
 	hold('x');
 	my $first = DLockSession->new(@connect);
-	$first->query_safe($bind->('session'));
+	$bind->($first, 'session');
+	ok(!$looks->($first), 'bound to the session: it does not look if nobody waits for that');
+	is($ctl->query_safe($place), '', 'bound to the session: somebody waits');
 	ok($looks->($first), 'bound to the session: it looks');
 	$first->quit;
 	my $next = DLockSession->new(@connect);
 	ok(!$looks->($next), 'bound to the session before: the next one does not look');
-	$next->query_safe('BEGIN; ' . $bind->('transaction') . '; COMMIT');
+	$ctl->query_safe("SELECT dlock_release_all('z')");
+	$bind->($next, 'transaction');
+	$ctl->query_safe("SELECT dlock_acquire('bound', 'y'); $place");
 	ok(!$looks->($next), 'bound to a transaction that is over: it does not look');
 	$next->quit;
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(z y);
 	done('bound');
 }
 
 # A crowd waits by requests for many locks, and one for which all of it waits comes behind
-# it.  All of the crowd moves at a time, in its order, and the search takes time linear in
-# its requests, be it that they share two locks or all.
+# it.  All of the crowd moves in one check, in its order, in time linear in its requests, be it
+# that they share two locks or all.
 foreach my $shared (2, 30)
 {
 	my ($crowd, $names) = (20, 30);
@@ -493,7 +535,7 @@ foreach my $shared (2, 30)
 		enqueue($ctl, $units[ $i - 1 ],
 			"SELECT cardinality(dlock_acquire_all(ARRAY['hot', 'hot2'] || ARRAY(SELECT CASE WHEN n > $shared THEN '$i-' ELSE '' END || n FROM generate_series(3, $names) n), 'u$i', '1 h', NULL))");
 	}
-	fail_at($ctl, $a, 'deadlock_copy', 6);
+	fail_at($ctl, $a, 'deadlock_copy', 2);
 	fail_at($ctl, $a, 'deadlock_compare', 10 * $crowd * $names);
 	$a->query_safe("SET deadlock_timeout = '1 min'");
 	enqueue($ctl, $a, acquire('hot2', 'a', wait => undef));
@@ -513,33 +555,6 @@ foreach my $shared (2, 30)
 		$units[ $i - 1 ]->quit;
 	}
 	done('a crowd in front');
-}
-
-# ---- who looks at a process that waits ----
-
-# Its place is read without a lock, for a deadlock check.  Meanwhile it waits for something else.
-{
-	hold('x');
-	hold('y', 'a');
-	hold('z', 'b');
-	$b->query_safe("SET deadlock_timeout = '1 min'");
-	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
-	stop_at($ctl, $b, 'deadlock_copy');
-	enqueue($ctl, $b, acquire('y', 'b', wait => undef));
-	advance(60, $ctl);
-	is_at($ctl, 'deadlock_copy');
-	stop_at($ctl, $b, 'queue_read', 2);	# after its own
-	go($ctl, 'deadlock_copy');
-	is_at($ctl, 'queue_read');
-	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
-	is($a->answer, 'ERROR 57014', 'another request: the first is over');
-	enqueue($ctl, $a, acquire('z', 'a', wait => undef));
-	go($ctl, 'queue_read');
-	is($b->answer, 'ERROR 40P01', 'another request: the check finds what is there');
-	$b->query_safe('RESET deadlock_timeout');
-	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
-	$a->answer;
-	done('another request');
 }
 
 # ---- the extension goes, or is rewritten ----
@@ -564,6 +579,21 @@ foreach my $shared (2, 30)
 	go($ctl, 'ask_again');
 	is($a->answer, 'ERROR 55000', 'dropped: the old request is refused');
 	done('dropped');
+
+	# Or just before a deadlock check.
+	hold('x', 'b');
+	hold('y', 'a');
+	$a->query_safe("SET deadlock_timeout = '1 min'");
+	enqueue($ctl, $b, acquire('y', 'b', wait => undef));
+	stop_at($ctl, $a, 'deadlock_copy');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	advance(60, $ctl);
+	is_at($ctl, 'deadlock_copy');
+	$ctl->query_safe('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	go($ctl, 'deadlock_copy');
+	is($_->answer, 'ERROR 55000', 'dropped before a deadlock check: no victim') foreach $a, $b;
+	$a->query_safe('RESET deadlock_timeout');
+	done('dropped before a deadlock check');
 
 	# The extension is dropped while a process that has not remembered its relations yet
 	# looks them up: it must not look for that store ever after.
