@@ -29,6 +29,7 @@
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -138,6 +139,7 @@ typedef struct DLockDeadlockCheck
 	DLockDeadlockLock *locks;
 	DLockDeadlockWait **backends;	/* by process */
 	List	   *owners;			/* that have roots */
+	int			nstuck;			/* waits */
 	int			npositions;
 	List	   *changed;		/* locks */
 	int			round;			/* of the search for a circle */
@@ -200,6 +202,7 @@ copy_wait(DLockDeadlockCheck *check, const DLockSpaceLease *request)
 	wait->next = owner->waits;
 	owner->waits = wait;
 	owner->nstuck++;
+	check->nstuck++;
 	if (process >= 0)
 		check->backends[process] = wait;
 	wait->is_root = is_checked(check, request);
@@ -378,6 +381,7 @@ unstick_lease(DLockDeadlockCheck *check, DLockDeadlockLease *lease)
 static void
 unstick_wait(DLockDeadlockCheck *check, DLockDeadlockWait *wait)
 {
+	check->nstuck--;
 	for (DLockDeadlockRequest *request = wait->requests; request != NULL; request = request->next)
 	{
 		dlist_delete(&request->in_queue);
@@ -653,7 +657,7 @@ describe_circle(const DLockDeadlockCheck *check)
  * left.  No partition lock may be held.
  */
 static char *
-run_check(DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
+run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check", ALLOCSET_DEFAULT_SIZES);
@@ -664,8 +668,11 @@ run_check(DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
 	MemoryContextSwitchTo(context);
 	copy_waits(check);
 	do
+	{
 		find_stuck(check);
-	while (find_circle(check) && move_unit(check));
+		if (check->nstuck == 0)
+			pg_atomic_write_u64(&db->shared->unstuck_at, (uint64) check->now);
+	} while (find_circle(check) && move_unit(check));
 	MemoryContextSwitchTo(caller);
 	if (check->victim == NULL)
 		dlock_queue_move_last(check->moved, check->now);
@@ -690,28 +697,49 @@ run_check(DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
 	return circle;
 }
 
+/* When a check in this database last found nothing stuck, so no circle of anybody. */
+static DLockTime
+unstuck_at(const DLockDatabase *db)
+{
+	return (DLockTime) pg_atomic_read_u64(&db->shared->unstuck_at);
+}
+
 /*
  * Check for a deadlock that this backend is part of, which waits.  If there is one, the backend
  * leaves its queues, and the result describes the circle; else NULL.  "is_awaited" says that
- * somebody may wait for a lease that is bound to this backend.
+ * somebody may wait for a lease that is bound to this backend.  "checked" is when the backend
+ * was last known to be in none, if it has listened since, else zero; it is set anew.
  *
  * No partition lock may be held; "db" needs no more than its shared parts.
  */
 char *
-dlock_deadlock_check(DLockDatabase *db, bool is_awaited)
+dlock_deadlock_check(DLockDatabase *db, bool is_awaited, DLockTime *checked)
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid};
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
+	if (*checked != 0 && unstuck_at(db) > *checked)
+	{
+		*checked = unstuck_at(db);
+		return NULL;
+	}
 	if (!dlock_process_lock_mine(LW_SHARED, &set))
 		return NULL;
 	dlock_process_listen();
+	*checked = dlock_clock_now();
 	owner = dlock_space_copy_owner(dlock_process_first(MyProcNumber));
 	dlock_partition_unlock_set(&set);
 	if (!is_awaited && !dlock_holder_is_any_awaited(check.database, &owner, dlock_clock_now()))
 		return NULL;
-	return run_check(&check, NULL, NULL);
+	return run_check(db, &check, NULL, NULL);
+}
+
+/* Was nothing stuck within deadlock_timeout?  Then the check of a place is left to the next call. */
+static bool
+is_recent(const DLockDatabase *db)
+{
+	return dlock_clock_now() - unstuck_at(db) < (DLockTime) DeadlockTimeout * 1000;
 }
 
 /*
@@ -723,9 +751,9 @@ dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLoc
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = name};
 
-	if (!dlock_holder_is_any_awaited(check.database, owner, dlock_clock_now()))
+	if (is_recent(db) || !dlock_holder_is_any_awaited(check.database, owner, dlock_clock_now()))
 		return NULL;
-	return run_check(&check, NULL, NULL);
+	return run_check(db, &check, NULL, NULL);
 }
 
 /*
@@ -738,7 +766,7 @@ dlock_deadlock_check_client(DLockDatabase *db, const DLockOwner *client, DLockBy
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid};
 
-	if (!dlock_holder_is_any_awaited(check.database, client, dlock_clock_now()))
+	if (is_recent(db) || !dlock_holder_is_any_awaited(check.database, client, dlock_clock_now()))
 		return NULL;
-	return run_check(&check, name, owner);
+	return run_check(db, &check, name, owner);
 }

@@ -10,7 +10,7 @@
 
 #include "space/database.h"
 
-extern char *dlock_deadlock_check(DLockDatabase *db, bool is_awaited);
+extern char *dlock_deadlock_check(DLockDatabase *db, bool is_awaited, DLockTime *checked);
 extern char *dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner);
 extern char *dlock_deadlock_check_client(DLockDatabase *db, const DLockOwner *client,
 										 DLockBytes *name, DLockBytes *owner);

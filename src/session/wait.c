@@ -79,6 +79,7 @@ struct DLockWaitCall
 	DLockTime	deadline;		/* when its time is up */
 	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	check_every;	/* how long after that again */
+	DLockTime	checked;		/* when it was in none; zero: unknown */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
 	bool		was_logged;		/* that it waits for long */
@@ -159,7 +160,9 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 							   DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
 
 	dlock_session_shared(&db);
-	circle = dlock_deadlock_check(&db, dlock_grants_are_awaited());
+	if (!dlock_signal_listens())
+		waiting->checked = 0;
+	circle = dlock_deadlock_check(&db, dlock_grants_are_awaited(), &waiting->checked);
 	if (circle != NULL)
 		report_deadlock(circle);
 

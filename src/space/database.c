@@ -144,6 +144,7 @@ add_database(Oid oid)
 	memset(database, 0, sizeof(DLockDatabaseShared));
 	database->oid = oid;
 	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_ABSENT);
+	pg_atomic_init_u64(&database->unstuck_at, 0);
 	dlock_slot_init(&database->slots);
 	dlock_token_init(&database->tokens);
 	dlock_stat_init(&database->stats);

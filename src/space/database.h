@@ -48,6 +48,9 @@ typedef struct DLockDatabaseShared
 	DLockTime	retry_at;		/* not to be cleaned up before that */
 	int			failures;		/* errors in a row */
 
+	/* When a deadlock check last found nothing stuck. */
+	pg_atomic_uint64 unstuck_at;
+
 	DLockSlotShared slots;
 	DLockTokenShared tokens;
 	DLockStatShared stats;

@@ -99,6 +99,8 @@ foreach my $reverse (0, 1)
 	fail_at($ctl, $ctl, 'deadlock_compare', 10 * $n);
 	is(place('chain2', 'o1', '1 d', '1 d'), '', 'chain: no circle');
 	is(place('chain0', "o$n", '1 d', '1 d'), '', 'chain: closed');
+	like($ctl->query(q(SELECT dlock_acquire('chain2', 'o1', '1 d', keep => '1 d'))), qr/^$/, 'chain: nothing was stuck just now');
+	advance(3600, $ctl);
 	like($ctl->query(q(SELECT dlock_acquire('chain2', 'o1', '1 d', keep => '1 d'))), qr/40P01/, 'chain: a circle');
 	go_all($ctl);
 	$ctl->query_safe("SELECT dlock_release_all('o' || i) FROM generate_series(0, $n) i");

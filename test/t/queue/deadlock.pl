@@ -557,6 +557,33 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 	clean('acquire_all, holding something');
 }
 
+# A check that finds nothing stuck is one for all that have listened since they checked; one
+# whose owner is granted something checks by itself.
+{
+	$s[0]->query_safe("SET deadlock_timeout = '50 s'");
+	hold($_->[0], $_->[1]) foreach [ 'h', 'hot' ], [ 'a', 'x' ], [ 'b', 'y' ];
+	enqueue($ctl, $s[2], want('c', 'x'));
+	enqueue($ctl, $s[3], want('d', 'y'));
+	enqueue($ctl, $s[0], want('a', 'hot'));
+	enqueue($ctl, $s[1], want('b', 'hot'));
+	advance(60, $ctl);
+	still_waits($ctl, 'one check for all: each has made its first', @s[ 0, 1 ]);
+	fail_at($ctl, $s[1], 'deadlock_copy');
+	advance(40, $ctl);
+	still_waits($ctl, 'one check for all: the first has made its second', @s[ 0, 1 ]);
+	advance(20, $ctl);
+	still_waits($ctl, 'one check for all: the other one has not', @s[ 0, 1 ]);
+	hold('b', 'z');
+	advance(60, $ctl);
+	isnt($s[1]->result->{state}, '', 'one check for all: but once its owner has been granted something');
+	go_all($ctl);
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(h a b);
+	isnt($s[$_]->result->{out}, '', "one check for all: $_ goes on") foreach 0, 2, 3;
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	$s[0]->query_safe('RESET deadlock_timeout');
+	clean('one check for all');
+}
+
 $_->quit foreach @s;
 $ctl->quit;
 $node->stop;
