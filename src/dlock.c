@@ -9,7 +9,8 @@
  *	  The hooks notice
  *
  *	  - DROP DATABASE and DROP EXTENSION, so that requests stop waiting for the locks,
- *		and the leases are forgotten;
+ *		and the leases are purged;
+ *	  - DROP ROLE, so that its places are removed;
  *	  - commands that may move the pages of a store (src/README, "The worker");
  *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
@@ -39,7 +40,6 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/settings.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "space/database.h"
@@ -187,7 +187,7 @@ end_transaction(bool committed)
 	{
 		/* Places go now; leases end at their deadlines. */
 		foreach(cell, roles_dropped)
-			dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
+			dlock_queue_give_up(InvalidOid, lfirst_oid(cell), NULL);
 	}
 	extension_dropped = database_dropped = InvalidOid;
 	roles_dropped = NIL;

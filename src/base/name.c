@@ -28,7 +28,7 @@ static uint64 seed = 0;
 
 StaticAssertDecl(DLOCK_OWNER_MAX == DLOCK_NAME_MAX, "one limit for both");
 
-/* Throw 22023 unless a name may have so many bytes; "what" it is, such as "lock name". */
+/* Throw 22023 unless a name may have "len" bytes.  "what" is its kind, such as "lock name". */
 void
 dlock_name_check(const char *what, int len)
 {
@@ -197,9 +197,9 @@ dlock_name_to_text(DLockBytes bytes)
 	return PointerGetDatum(cstring_to_text_with_len(bytes.data, bytes.len));
 }
 
-/* The bytes of a payload as the jsonb that they are of, likewise. */
+/* A payload as a value of SQL, likewise. */
 Datum
-dlock_name_to_jsonb(DLockBytes bytes)
+dlock_name_payload_to_jsonb(DLockBytes bytes)
 {
 	struct varlena *value = palloc(VARHDRSZ + bytes.len);
 

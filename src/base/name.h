@@ -22,7 +22,7 @@ extern void dlock_name_init(void);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
 extern uint64 dlock_name_stable_hash(const DLockBytes *bytes);
 extern Datum dlock_name_to_text(DLockBytes bytes);
-extern Datum dlock_name_to_jsonb(DLockBytes bytes);
+extern Datum dlock_name_payload_to_jsonb(DLockBytes bytes);
 
 /* Equality of the full bytes; "data" may be NULL where there are none. */
 static inline bool

@@ -274,7 +274,7 @@ dlock_rule_origin(uint64 record, uint64 here)
  * On the boot that logged the lease the monotonic clock decides.  On another
  * boot the wall clock does, with "max_skew" in favor of the holder.
  *
- * If this server itself logged it, it has not been running since, so no promise
+ * A server that loads its own record was not running meanwhile, so no promise
  * exceeds one ttl from now.  Any other server may be cut off and still renew the
  * lease up to its bound, without a record, so the lease lasts until the bound.
  * That is at most two ttl from now, whatever a wall clock says.

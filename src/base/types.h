@@ -27,8 +27,8 @@
 #define DLOCK_NAMES_MAX			1000
 
 /*
- * Leases on one lock, those of the weakest modes (NL and CR) aside.  What a lock
- * costs others hardly grows with them, but what has to scan them does.
+ * Leases on one lock, those of the weakest modes (NL and CR) aside.  Most operations
+ * cost the same however many there are, but some scan them all.
  */
 #define DLOCK_HOLDERS_MAX		100000
 
@@ -103,7 +103,7 @@ typedef enum DLockMode
 /* What to do when the owner already holds the lock. */
 typedef enum DLockReentry
 {
-	DLOCK_REENTRY_DENY,			/* as if another owner held it */
+	DLOCK_REENTRY_DENY,			/* refuse, and fail if it would wait */
 	DLOCK_REENTRY_COUNT,		/* one more hold of the same lease */
 	DLOCK_REENTRY_RETURN		/* the same lease again */
 } DLockReentry;
@@ -116,12 +116,12 @@ typedef enum DLockBind
 	DLOCK_BIND_TRANSACTION = 2
 } DLockBind;
 
-/* What part a lease plays in its request.  Written to disk. */
+/* What part a lease is of its request.  All but intents are written to disk. */
 typedef enum DLockPart
 {
-	DLOCK_PART_WHOLE = 0,		/* it is all of it */
-	DLOCK_PART_PATH = 1,		/* the lock that a path names ... */
-	DLOCK_PART_INTENT = 2		/* ... and one of that one's ancestors */
+	DLOCK_PART_WHOLE = 0,		/* the only one */
+	DLOCK_PART_PATH = 1,		/* the lease on the path itself */
+	DLOCK_PART_INTENT = 2		/* an intent on an ancestor of the path */
 } DLockPart;
 
 /*
@@ -135,7 +135,7 @@ typedef uint32 DLockSlot;
 /*
  * What a lease promises about its end.  "deadline" is the promise itself;
  * "bound_mono" and "bound_wall" say, on either clock, up to when the record
- * on disk vouches for it.  The bound is never before the deadline.
+ * on disk vouches for it.  A record's bound is not before the deadline.
  *
  * A ttl of zero means that there is no deadline: of a lease that is bound to a
  * session or transaction.

@@ -33,7 +33,6 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "space/count.h"
@@ -159,7 +158,7 @@ reserve_slots(DLockAcquire *acquire)
 
 	if (dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->step.room.slots))
 		lack = reserve_memory(acquire);
-	dlock_step_make_room(&acquire->step, acquire->request->count);
+	dlock_step_make_pin_room(&acquire->step, acquire->request->count);
 	for (int i = 0; i < acquire->request->count && lack == DLOCK_LACKS_NOTHING; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -365,7 +364,7 @@ reenter(DLockAcquire *acquire)
 	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
 	TimestampTz wall = dlock_clock_wall();
 
-	dlock_step_make_room(&acquire->step, count);
+	dlock_step_make_pin_room(&acquire->step, count);
 	for (int i = 0; i < count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -570,15 +569,15 @@ keep_place(DLockAcquire *acquire)
 	DLockTime	now = acquire->step.now;
 
 	if (acquire->waits && request->takes)
-		dlock_keep_listen(place, now, request->anyway);
+		dlock_queue_attend(place, now, request->anyway);
 	else if (acquire->waits)
 	{
 		place->reentry = request->reentry;
-		dlock_keep_stay(place, now + request->keep, now);
+		dlock_queue_keep_on(place, now + request->keep, now);
 	}
 	else
 	{
-		dlock_keep_make(place, now, now + request->keep, now);
+		dlock_queue_keep(place, now, now + request->keep, now);
 		acquire->granted->token = place->token;
 	}
 	acquire->granted->since = place->token;

@@ -181,7 +181,7 @@ dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *target)
 		return false;
 
 	/* Nobody may have waited for what is safe by now. */
-	dlock_flush_look();
+	dlock_flush_confirm_reported();
 	ends = find_ends(db, target);
 	if (!ends.unknown)
 		return dlock_rule_is_live(ends.told_until, dlock_clock_now());
@@ -496,13 +496,13 @@ try_release(DLockStep *step, void *arg)
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
 		return lack;
 	if (release->found.target->closed)
-		return dlock_step_end_lease(step, lease);
+		return dlock_step_erase_lease(step, lease);
 	release->unconfirmed = !dlock_rule_is_live(dlock_holder_told_until(lease), step->now) &&
 		!dlock_holder_is_unknown(lease);
 	release->level = lease->level;
 	release->lsn = lease->lsn;
 	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
-	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, lease) :
+	lack = (end == DLOCK_RULE_END) ? dlock_step_erase_lease(step, lease) :
 		dlock_step_pin_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
@@ -541,7 +541,7 @@ dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target, bool *fou
 		dlock_flush_later(step.lsn, step.now);
 	if (!*found || !release.unconfirmed)
 		return *found;
-	dlock_flush_look();
+	dlock_flush_confirm_reported();
 	return dlock_flush_is_confirmed(release.level, release.lsn);
 }
 
@@ -707,7 +707,7 @@ try_expire(DLockStep *step, void *arg)
 		return DLOCK_LACKS_NOTHING;
 	}
 
-	lack = dlock_step_end_lease(step, lease);
+	lack = dlock_step_erase_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	pg_atomic_write_u64(&step->db->shared->stats.cleanup_lag, step->now - expiry->until);

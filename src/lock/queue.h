@@ -43,7 +43,9 @@ extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool call
 extern void dlock_queue_move_last(const List *processes, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
-extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until);
+extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now);
+extern void dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now);
+extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway);
 
 extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 							  const DLockPartitionSet *set, int count,
@@ -54,5 +56,10 @@ extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
 extern void dlock_queue_call_mine(void);
 extern void dlock_queue_leave(void);
 extern void dlock_queue_dismiss(Oid database);
+extern void dlock_queue_leave_kept(DLockTime keep);
+extern DLockTime dlock_queue_expire(Oid database, uint32 lock, uint32 client, DLockToken id, bool anyway);
+extern void dlock_queue_end_listening(Oid database, Oid role, const DLockBytes *client,
+									  DLockTime keep, bool failed);
+extern void dlock_queue_give_up(Oid database, Oid role, const DLockBytes *client);
 
 #endif							/* DLOCK_QUEUE_H */

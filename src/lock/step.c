@@ -27,10 +27,10 @@
  *
  *	  A lease that is expired or released is dead.  Dead leases stay where
  *	  they are until a request wants the lock, or the worker comes; a grant
- *	  erases the dead leases of the lock first.  So at any point of the
- *	  WAL the leases of a lock that are live on disk are compatible, whichever
- *	  records a crash cuts off.  An intent has no record of its own, so what is
- *	  erased for it is its path's, and all parts of a path go together.
+ *	  erases the dead leases of the lock first.  So wherever a crash cuts off the
+ *	  WAL, the leases of a lock that are live on disk are compatible.  An intent
+ *	  has no record of its own, so that of its path is erased, and all parts of
+ *	  the path with it.
  *
  *	  A dead lease also takes memory, and counts for its role.  A request that
  *	  finds no room has the worker erase what is dead, once, and is refused if
@@ -39,8 +39,8 @@
  *	  Lock order, which every file of dlock keeps:
  *
  *	  (1) whatever can wait, fail or extend: the relation's lock, the load
- *		  lock, the extension lock, the token sequence, reading a page,
- *		  allocating in the space.  Never under (2) to (4).
+ *		  lock, the extension lock, the token sequence, reading a page.
+ *		  Never under (2) to (4).
  *	  (2) the partition locks of names, all at once (dlock_partition_lock_set).
  *	  (3) the content lock of a buffer (store/store.c), an owner's lock
  *		  (space/holder.c), or that of a client (space/place.c).
@@ -119,11 +119,9 @@ dlock_step_close(void)
 		ReleaseBuffer(pins[--npins].buffer);
 }
 
-/*
- * See to it that there is room for "count" more pins, so that none of them makes way.
- */
+/* Make room for "count" more pins, so that adding the last gives up none of them. */
 void
-dlock_step_make_room(DLockStep *step, int count)
+dlock_step_make_pin_room(DLockStep *step, int count)
 {
 	Assert(dlock_partition_set_is_mine(&step->set));
 	Assert(count <= step->pin_room);
@@ -250,9 +248,9 @@ fetch_room(DLockStep *step)
 	}
 }
 
-/* A role is at its limit.  Throws 53400 if none of its leases is dead. */
+/* A role is at its limit.  Throws 53400 if the worker has erased already, or is missing. */
 static void
-fetch_leases(DLockStep *step)
+fetch_limit(DLockStep *step)
 {
 	if (wait_for_worker(step))
 		return;
@@ -284,7 +282,7 @@ fetch(DLockStep *step, DLockStepLack lack)
 			fetch_room(step);
 			break;
 		case DLOCK_LACKS_LIMIT:
-			fetch_leases(step);
+			fetch_limit(step);
 			break;
 		case DLOCK_LACKS_RIGHT:
 			if (has_privs_of_role(GetUserId(), step->role))
@@ -320,8 +318,8 @@ log_expired(DLockStep *step)
 /*
  * Run an attempt until it lacks nothing.  No partition lock may be held.
  *
- * Without db->rel the attempt may lack partitions and pages of leases; and without
- * db->locator, too, partitions and nothing else, and this cannot fail then.
+ * Without db->rel an attempt may lack only partitions and pages of leases; without
+ * db->locator, too, only partitions, and then this cannot fail.
  */
 void
 dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
@@ -354,8 +352,8 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 }
 
 /*
- * An attempt needs these partitions beside those of the step: are they locked?  They
- * are from the next attempt on, until one needs others.
+ * Are these partitions, which an attempt needs besides those of the step, locked?  If not,
+ * the next attempt has them, in place of those added before.
  */
 DLockStepLack
 dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed)
@@ -407,9 +405,8 @@ set_record_term(DLockStep *step, DLockLeaseValue *value, const DLockTerm *term)
 }
 
 /*
- * A record of a lease is about to be written, with a bound.  Until it is confirmed
- * nothing is told of the lease but what both this one and the records before it vouch
- * for: of two records, a standby may have either.
+ * A record of a lease, with this bound, is about to be written.  Until it is confirmed, only
+ * what it and the records before it both vouch for is told: a standby may have either.
  */
 static void
 expect_record(DLockSpaceLease *lease, DLockTime bound)
@@ -476,12 +473,12 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 }
 
 /*
- * Give a live lease another term.  If its bound or ttl is another it "logs" that, and its
- * page, if it has one, is pinned.  What is told of it goes by this session's
+ * Give a live lease another term.  "must_log": its bound or ttl changes, so it is logged, and
+ * its page, if it has one, is pinned.  What is told of it goes by this session's
  * synchronous_commit from now on.
  */
 void
-dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term, bool logs)
+dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term, bool must_log)
 {
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lease->level != synchronous_commit)
@@ -490,7 +487,7 @@ dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term,
 		lease->confirmed = dlock_holder_told_until(lease);
 		lease->level = synchronous_commit;
 	}
-	if (logs && lease->slot != DLOCK_SLOT_NONE)
+	if (must_log && lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, term);
 	dlock_space_set_term(lease, term);
 }
@@ -532,11 +529,11 @@ note_expiry(DLockStep *step, const DLockSpaceLease *lease)
 }
 
 /*
- * Take a lease, or a part of one, away from disk and from memory.  Its page is
- * pinned, if it has one.  It is left to the caller to call the requests that wait.
+ * Erase a lease, or a part of one, on disk and in memory.  Its page is pinned, if it has
+ * one.  The caller gives turns to the requests that wait.
  */
 static void
-erase_lease(DLockStep *step, DLockSpaceLease *lease)
+erase_part(DLockStep *step, DLockSpaceLease *lease)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSlot	slot = lease->slot;
@@ -551,11 +548,11 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 }
 
 /*
- * Call the requests that wait after leases have gone.  Expired ones blocked nobody: it is enough
- * to call once the last of them has gone, or for the turn of a place.
+ * Give turns after leases were erased.  Expired ones blocked nobody, so the queue is scanned
+ * only after the last of them, or if it has places, whose turns begin then.
  */
 static void
-call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
+give_turns(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
 		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
@@ -564,8 +561,8 @@ call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
 }
 
 /*
- * Take a lease away with all its parts, and call the requests that wait for their locks,
- * but for one whose requests the caller calls.
+ * Erase a lease with all its parts, and give turns to the requests that wait for their
+ * locks, except for the lock "but": that is left to the caller.
  */
 static void
 erase_parts(DLockStep *step, DLockSpaceLease *lease, const DLockSpaceEntry *but)
@@ -579,19 +576,19 @@ erase_parts(DLockStep *step, DLockSpaceLease *lease, const DLockSpaceEntry *but)
 		bool		waited_for = entry != but && dlock_space_queue(entry) != NULL;
 
 		next = dlock_space_next_part(part);
-		erase_lease(step, part);
+		erase_part(step, part);
 		/* If nobody waits, the entry may have gone. */
 		if (waited_for)
-			call_after_erasure(entry, changed, step->now);
+			give_turns(entry, changed, step->now);
 	}
 }
 
 /*
- * End a lease, with all its parts, whose partitions are locked, and call the requests
- * that wait.
+ * Erase a lease with all its parts, whose partitions are locked, and give turns to the
+ * requests that wait.
  */
 DLockStepLack
-dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
+dlock_step_erase_lease(DLockStep *step, DLockSpaceLease *lease)
 {
 	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 
@@ -606,9 +603,9 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
 #define TIDY_BATCH	1000
 
 /*
- * Erase the dead leases of a lock, and call the requests that wait: it is not sure that
- * a grant follows.  If nobody is left, its entry is gone, too.  Lacks nothing only if it
- * has erased none on other locks.
+ * Erase the dead leases of a lock, and give turns to the requests that wait, whether or
+ * not a grant follows.  If nobody is left, the entry is freed, too.  Asks for another attempt
+ * if it erased leases on other locks, or has some to log.
  */
 DLockStepLack
 dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
@@ -650,7 +647,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 	if (!is_last && (erased > 0 || lack == DLOCK_LACKS_NOTHING))
 		dlock_space_refresh(entry);
 	if (!is_last && erased > 0)
-		call_after_erasure(entry, stopped, step->now);
+		give_turns(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */
 	return (lack == DLOCK_LACKS_NOTHING && step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : lack;
 }
@@ -660,7 +657,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
  * for "delay".  Cannot fail.
  *
  * What is on disk is erased later, by the worker or by the next grant.
- * A crash before that brings back a lease for its ttl at most.
+ * A crash before that brings back a lease for two ttl at most.
  */
 void
 dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)

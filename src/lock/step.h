@@ -83,7 +83,7 @@ extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
 extern void dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
 
 /* what an attempt needs, under partition locks */
-extern void dlock_step_make_room(DLockStep *step, int count);
+extern void dlock_step_make_pin_room(DLockStep *step, int count);
 extern DLockStepLack dlock_step_pin(DLockStep *step, DLockSlot slot);
 extern DLockStepLack dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease);
 extern DLockStepLack dlock_step_tokens(DLockStep *step, int count, DLockToken *first);
@@ -97,12 +97,12 @@ extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,
 extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
 								 const DLockTerm *term);
 extern void dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term,
-							 bool logs);
+							 bool must_log);
 extern void dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term);
 
 /* the end of leases */
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);
-extern DLockStepLack dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease);
+extern DLockStepLack dlock_step_erase_lease(DLockStep *step, DLockSpaceLease *lease);
 extern void dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay);
 
 #endif							/* DLOCK_STEP_H */

@@ -58,7 +58,6 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -299,7 +298,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 	DLockTime	now;
 
 	if (item->kind == CHANGE_PLACE)
-		(void) dlock_keep_expire(db->shared->oid, item->hash, item->client, item->token, true);
+		(void) dlock_queue_expire(db->shared->oid, item->hash, item->client, item->token, true);
 	else if (ends == DLOCK_TOKEN_NONE)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);

@@ -520,7 +520,7 @@ read_store(DLockDatabase *db)
 	{
 		/* Leave the memory to other databases. */
 		dlock_walk_purge(shared->oid);
-		dlock_slot_release(&shared->slots);
+		dlock_slot_clear(&shared->slots);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -636,7 +636,7 @@ dlock_session_purge(DLockDatabaseShared *shared)
 	{
 		dlock_stat_attach(&shared->stats);
 		dlock_walk_purge(shared->oid);
-		dlock_slot_release(&shared->slots);
+		dlock_slot_clear(&shared->slots);
 	}
 	dlock_database_settle(shared);
 	if (locked)

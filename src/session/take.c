@@ -6,7 +6,7 @@
  * NOTES
  *	  The call listens (space/place.c): it asks for each place of the client as its owner
  *	  would, and sleeps on its latch until one of them may be granted, or is made.  What it
- *	  has not been granted it leaves when it ends (lock/keep.c).
+ *	  has not been granted it leaves when it ends (lock/queue.c).
  *
  *	  What has been granted is to be answered, and soon: from the first row on the call
  *	  asks for what is due, and from the first grant on it looks for no deadlock.  What is wrong
@@ -30,7 +30,7 @@
 #include "base/stat.h"
 #include "lock/acquire.h"
 #include "lock/deadlock.h"
-#include "lock/keep.h"
+#include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/take.h"
@@ -63,7 +63,7 @@ abandon_take(int code, Datum arg)
 	DLockTake  *take = (DLockTake *) DatumGetPointer(arg);
 
 	LWLockReleaseAll();
-	dlock_keep_end_listening(take->database, take->role, take->client, take->keep, true);
+	dlock_queue_end_listening(take->database, take->role, take->client, take->keep, true);
 }
 
 /* Room for one more row. */
@@ -230,7 +230,7 @@ dlock_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockTaken 
 		take_or_wait(&take, deadline);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
-	dlock_keep_end_listening(take.database, take.role, client, keep, false);
+	dlock_queue_end_listening(take.database, take.role, client, keep, false);
 
 	*taken = take.taken;
 	names = palloc((take.count + 1) * sizeof(DLockBytes));

@@ -45,7 +45,6 @@
 #include "lock/process.h"
 #include "lock/deadlock.h"
 #include "lock/held.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -242,7 +241,7 @@ give_up(DLockWaitCall *waiting)
 	bool		fails = dlock_clock_now() < waiting->deadline;
 
 	DLOCK_FAULT("give_up");
-	dlock_keep_leave(fails ? 0 : waiting->request.keep);
+	dlock_queue_leave_kept(fails ? 0 : waiting->request.keep);
 	if (fails)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -567,7 +566,7 @@ look_at_holder(const DLockBytes *name, DLockToken seen, bool may_wait,
 	hash = dlock_name_hash(db.shared->oid, name);
 	if (may_wait)
 		dlock_signal_listen(hash);
-	dlock_flush_look();
+	dlock_flush_confirm_reported();
 	DLOCK_FAULT("watch_look");
 	dlock_partition_lock(hash, LW_SHARED);
 	now = dlock_clock_now();

@@ -30,12 +30,12 @@
 #include "space/space.h"
 #include "store/flush.h"
 
-/* A backend waits no longer for the worker. */
+/* The longest time that a backend waits for a pass. */
 #define PASS_PATIENCE	USECS_PER_SEC
 
 typedef struct DLockRegistryShared
 {
-	int			used;			/* places that were ever used; protected by
+	int			used;			/* entries that were ever used; protected by
 								 * the registry lock */
 
 	/*
@@ -52,7 +52,7 @@ typedef struct DLockRegistryShared
 	pg_atomic_uint64 passes_ended;
 	ConditionVariable pass_ended;
 
-	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
+	DLockDatabaseShared entries[DLOCK_DATABASE_MAX];
 } DLockRegistryShared;
 
 static DLockRegistryShared *registry = NULL;
@@ -105,10 +105,10 @@ DLockDatabaseShared *
 dlock_database_next(DLockDatabaseShared *database)
 {
 	Assert(LWLockHeldByMe(registry_lock));
-	for (int i = (database == NULL) ? 0 : database - registry->places + 1; i < registry->used; i++)
+	for (int i = (database == NULL) ? 0 : database - registry->entries + 1; i < registry->used; i++)
 	{
-		if (OidIsValid(registry->places[i].oid))
-			return &registry->places[i];
+		if (OidIsValid(registry->entries[i].oid))
+			return &registry->entries[i];
 	}
 	return NULL;
 }
@@ -128,7 +128,7 @@ dlock_database_find(Oid oid)
 static DLockDatabaseShared *
 add_database(Oid oid)
 {
-	DLockDatabaseShared *database = registry->places;
+	DLockDatabaseShared *database = registry->entries;
 	DLockDatabaseShared *end = database + registry->used;
 
 	Assert(LWLockHeldByMeInMode(registry_lock, LW_EXCLUSIVE));
@@ -177,9 +177,9 @@ dlock_database_attach(Oid oid)
 }
 
 /*
- * The memory of an abandoned database has been purged, if need be: the worker, which
- * alone calls this, is done with it.  If the database was dropped, and is not there
- * again, it leaves the registry; then the load lock must be held.
+ * The worker, which alone calls this, is done with an abandoned database, and has purged its
+ * memory if need be.  If the database was dropped, and is not there again, it leaves the
+ * registry; then the load lock must be held.
  */
 void
 dlock_database_settle(DLockDatabaseShared *database)
@@ -191,7 +191,7 @@ dlock_database_settle(DLockDatabaseShared *database)
 	dlock_database_unlock();
 }
 
-/* ---- what a committing transaction tells ---- */
+/* ---- stores that are dropped or moved ---- */
 
 /*
  * The store of a database, or all of the database, has been dropped: what is in memory
@@ -216,9 +216,9 @@ dlock_database_abandoned(Oid oid, bool dropped)
 }
 
 /*
- * The pages of a database's store may be elsewhere from now on: until a backend opens it,
- * which knows, the worker leaves them alone.  If they do move, the relation or the
- * database is locked exclusively.
+ * Note that the pages of a store may be elsewhere from now on.  The worker leaves them alone
+ * until a backend opens the store and publishes where they are.  If they do move, the
+ * relation or the database is locked exclusively.
  */
 void
 dlock_database_moved(Oid oid)
@@ -255,7 +255,7 @@ dlock_database_note_deadline(DLockTime deadline)
 
 /* The earliest deadline that was noted since the last sweep began, or its horizon. */
 DLockTime
-dlock_database_asked(void)
+dlock_database_wake_at(void)
 {
 	return (DLockTime) pg_atomic_read_u64(&registry->wake_at);
 }
@@ -274,9 +274,8 @@ dlock_database_begin_sweep(DLockTime horizon)
  * Wait until the worker has erased what is dead now, in all databases, and purged what
  * was dropped: one pass.  No LWLock may be held; throws if the wait is canceled.
  *
- * Locks of relations may be held, since the worker waits for none, and leaves a store alone
- * that it cannot lock.  So the pass ends, and the wait with it; if the worker is stopped, or
- * has very much to do, it ends without.  False if there is no worker.
+ * Locks of relations may be held: the worker waits for none, so the pass ends.  If it takes
+ * longer than PASS_PATIENCE, the wait ends before it.  False if there is no worker.
  */
 bool
 dlock_database_wait_pass(void)

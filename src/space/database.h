@@ -79,7 +79,7 @@ extern void dlock_database_abandoned(Oid oid, bool dropped);
 extern void dlock_database_moved(Oid oid);
 
 extern void dlock_database_note_deadline(DLockTime deadline);
-extern DLockTime dlock_database_asked(void);
+extern DLockTime dlock_database_wake_at(void);
 extern void dlock_database_begin_sweep(DLockTime horizon);
 
 extern bool dlock_database_wait_pass(void);

@@ -6,8 +6,8 @@
  * NOTES
  *	  It is an array of dlock.max_memory bytes in the server's main shared
  *	  memory segment, cut into cells of one size (src/README, "Shared memory", says
- *	  why).  A cell is a lock with its first lease, a further lease, a piece of a
- *	  text that was too long for either, or a part of a stack of free slots.
+ *	  why).  A cell is a lock with its first lease, a further lease, a request, a
+ *	  piece of a text that did not fit there, or a part of a stack of free slots.
  *
  *	  Free cells hang in lists, one for each stripe of backends.  A backend
  *	  takes cells from its own stripe, then cells that were never used, then
@@ -17,8 +17,8 @@
  *	  so that it cannot fail half made.  What it does not take is given back at the
  *	  end of the step, or when the call fails (dlock_memory_trim).
  *
- *	  A text stands in a place of its owner's.  If it is longer than that, the
- *	  last four bytes of the place are the number of the cell with the next
+ *	  A text begins in a field of what it belongs to.  If it is longer than that, the
+ *	  last four bytes of the field are the number of the cell with the next
  *	  piece, which has the number of the cell after it.
  *
  *	  Lock rules.  A stripe's list is protected by the stripe's mutex, and
@@ -268,17 +268,17 @@ dlock_memory_trim(void)
 
 /* The number of the cell in which a text goes on; zero if it has none. */
 static uint32
-next_cell(const char *place, int room, int total)
+next_cell(const char *field, int room, int total)
 {
 	uint32		cell = 0;
 
-	/* The place of a text is not aligned. */
+	/* The field of a text is not aligned. */
 	if (total > room)
-		memcpy(&cell, place + dlock_memory_text_here(room, total), sizeof(cell));
+		memcpy(&cell, field + dlock_memory_text_here(room, total), sizeof(cell));
 	return cell;
 }
 
-/* How many cells does a text take, besides its place, which has "room" bytes? */
+/* How many cells does a text take, besides its field, which has "room" bytes? */
 int
 dlock_memory_text_cells(int len, int room)
 {
@@ -288,14 +288,14 @@ dlock_memory_text_cells(int len, int room)
 }
 
 /*
- * Write the parts of a text one behind the other into its place, and what does
+ * Write the parts of a text one behind the other into its field, and what does
  * not fit there into cells, which must be prepared.  Cannot fail.
  */
 void
-dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count)
+dlock_memory_text_put(char *field, int room, const DLockBytes *parts, int count)
 {
 	int			total = 0;
-	char	   *to = place;
+	char	   *to = field;
 	int			left;
 	char	   *link = NULL;
 	uint32		end = 0;
@@ -304,7 +304,7 @@ dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count)
 		total += parts[i].len;
 	left = dlock_memory_text_here(room, total);
 	if (total > room)
-		link = place + left;
+		link = field + left;
 
 	for (int i = 0; i < count; i++)
 	{
@@ -338,11 +338,11 @@ dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count)
 
 /* Copy "len" bytes of a text of "total" bytes, beginning at "from". */
 void
-dlock_memory_text_get(const char *place, int room, int total, int from, int len, char *into)
+dlock_memory_text_get(const char *field, int room, int total, int from, int len, char *into)
 {
-	const char *data = place;
+	const char *data = field;
 	int			here = dlock_memory_text_here(room, total);
-	uint32		next = next_cell(place, room, total);
+	uint32		next = next_cell(field, room, total);
 
 	Assert(from + len <= total);
 	for (;;)
@@ -364,11 +364,11 @@ dlock_memory_text_get(const char *place, int room, int total, int from, int len,
 	}
 }
 
-/* Free the cells that a text has besides its place.  Cannot fail. */
+/* Free the cells that a text has besides its field.  Cannot fail. */
 void
-dlock_memory_text_free(const char *place, int room, int total)
+dlock_memory_text_free(const char *field, int room, int total)
 {
-	uint32		cell = next_cell(place, room, total);
+	uint32		cell = next_cell(field, room, total);
 
 	while (cell != 0)
 	{

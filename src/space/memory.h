@@ -75,12 +75,12 @@ extern uint64 dlock_memory_limit(void);
 
 /* texts that may go on in further cells */
 extern int	dlock_memory_text_cells(int len, int room);
-extern void dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count);
-extern void dlock_memory_text_get(const char *place, int room, int total,
+extern void dlock_memory_text_put(char *field, int room, const DLockBytes *parts, int count);
+extern void dlock_memory_text_get(const char *field, int room, int total,
 								  int from, int len, char *into);
-extern void dlock_memory_text_free(const char *place, int room, int total);
+extern void dlock_memory_text_free(const char *field, int room, int total);
 
-/* How much of a text of "total" bytes stands in its place itself. */
+/* How much of a text of "total" bytes stands in its field itself. */
 static inline int
 dlock_memory_text_here(int room, int total)
 {
@@ -89,24 +89,23 @@ dlock_memory_text_here(int room, int total)
 
 /* A part of a text; put together in "buffer" if it is not in one piece. */
 static inline DLockBytes
-dlock_memory_text_part(const char *place, int room, int total, int from, int len, char *buffer)
+dlock_memory_text_part(const char *field, int room, int total, int from, int len, char *buffer)
 {
-	DLockBytes	part = {place + from, len};
+	DLockBytes	part = {field + from, len};
 
 	if (from + len > dlock_memory_text_here(room, total))
 	{
-		dlock_memory_text_get(place, room, total, from, len, buffer);
+		dlock_memory_text_get(field, room, total, from, len, buffer);
 		part.data = buffer;
 	}
 	return part;
 }
 
 /*
- * Doubly linked lists of what lies in the cells: what the server's dlist is for
- * memory that all processes have at the same address, with references in place of
- * pointers.  The head is the reference to the first member, whose "prev" is the last
- * one.  "offset" says where in a member its node lies.  A list is protected as what
- * it belongs to.
+ * Doubly linked lists of what lies in the cells: like dlist in lib/ilist.h, with
+ * references in place of pointers.  The head is the reference to the first member,
+ * whose "prev" is the last one.  "offset" says where in a member its node lies.  A
+ * list is protected by the lock of what it belongs to.
  */
 typedef struct DLockMemoryNode
 {

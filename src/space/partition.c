@@ -10,9 +10,6 @@
  *	  Lock rules.  A backend that needs several partitions takes them all at
  *	  once, in ascending order (dlock_partition_lock_set).
  *
- *	  A backend that is stopped under a partition lock keeps those waiting that
- *	  need this partition, as under any LWLock of the server.
- *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -71,7 +68,7 @@ wake_noted(void)
  * one by then.
  */
 void
-dlock_space_wake(int process)
+dlock_partition_wake(int process)
 {
 	if (nwake == lengthof(to_wake) || !dlock_partition_is_any_held())
 		SetLatch(&GetPGProcByNumber(process)->procLatch);

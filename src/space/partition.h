@@ -56,7 +56,7 @@ extern void dlock_partition_startup(void);
 /* one partition */
 extern void dlock_partition_lock(uint32 hash, LWLockMode mode);
 extern void dlock_partition_unlock(uint32 hash);
-extern void dlock_space_wake(int process);
+extern void dlock_partition_wake(int process);
 
 /* sets of partitions */
 extern void dlock_partition_set_add(DLockPartitionSet *set, uint32 hash);

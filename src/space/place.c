@@ -219,7 +219,7 @@ attend(DLockSpaceLease *place, uint32 hash)
 	dlock_place_set_process(place, listener_of(place, hash));
 	place->called = place->process >= 0;
 	if (place->called)
-		dlock_space_wake(place->process);
+		dlock_partition_wake(place->process);
 }
 
 /* Move a place to the front of its bucket, or to the end. */

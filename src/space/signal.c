@@ -176,7 +176,7 @@ dlock_signal_tell(uint32 hash)
 			pg_atomic_compare_exchange_u32(&signals->hashes[process], &listens, 0))
 		{
 			count_listener(hash, -1);
-			dlock_space_wake(process);
+			dlock_partition_wake(process);
 		}
 	}
 }
@@ -188,7 +188,7 @@ dlock_signal_tell_all(void)
 	for (int process = 0; process < MaxBackends; process++)
 	{
 		if (pg_atomic_read_u32(&signals->hashes[process]) != 0)
-			dlock_space_wake(process);
+			dlock_partition_wake(process);
 	}
 }
 

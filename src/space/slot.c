@@ -7,17 +7,16 @@
  *	  Free slots are known in memory only, in stacks that are built when the
  *	  database is loaded: one for each class and stripe.  A page belongs to the
  *	  stripe that its block number falls into; a backend takes slots from one
- *	  stripe first, that of the last page that it has made.  The relation only
- *	  grows when there is no free slot.
+ *	  stripe first, that of the last page that it has added.  take() decides when
+ *	  the relation grows.
  *
  *	  A stack is made of cells of the memory that leases are made of.  It has room
  *	  for all slots of its pages from the start, so no memory is needed when a slot
  *	  is freed.
  *
- *	  Pages are initialized in the order of their blocks, under the extension
- *	  lock, and so are their records in the WAL.  So after a crash, and in a copy of
- *	  another database, where no page counts, those to be initialized come after
- *	  those in use.
+ *	  Pages are initialized, and logged, in the order of their blocks, under the
+ *	  extension lock.  So after a crash those to be initialized come after those in
+ *	  use; in a copy of another database no page is in use.
  *
  *	  A slot is reserved by taking it from its stack.  It belongs to the backend
  *	  until it is used, or until the call ends or fails (dlock_slot_trim); the call
@@ -147,7 +146,7 @@ clear(DLockSlotStack *stack)
 	}
 }
 
-/* A slot is empty, on disk as well: it is free for others.  Cannot fail. */
+/* Free a slot, which is empty on disk as well.  Cannot fail. */
 void
 dlock_slot_free(DLockSlotShared *slots, int slot_class, DLockSlot slot)
 {
@@ -171,9 +170,9 @@ dlock_slot_init(DLockSlotShared *slots)
 	}
 }
 
-/* Free the memory of a store whose database is gone. */
+/* Empty all stacks of a store, and free their cells. */
 void
-dlock_slot_release(DLockSlotShared *slots)
+dlock_slot_clear(DLockSlotShared *slots)
 {
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
@@ -191,7 +190,7 @@ dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation)
 {
 	slots->incarnation = incarnation;
 	slots->nblocks = 1;
-	dlock_slot_release(slots);
+	dlock_slot_clear(slots);
 }
 
 /*
@@ -247,8 +246,8 @@ dlock_slot_trim(void)
 /*
  * Take a free slot; DLOCK_SLOT_NONE if there is none.
  *
- * As long as the store is small, a stripe that has no free slot gets a page; after that
- * it shares the others', so as not to grow for nothing.
+ * While the store is small only this backend's stripe is tried, so that each gets pages;
+ * later all are tried before the store grows.
  */
 static DLockSlot
 take(DLockSlotShared *slots, int slot_class)
@@ -262,9 +261,9 @@ take(DLockSlotShared *slots, int slot_class)
 }
 
 /*
- * Have so many free slots of each class, at most DLOCK_NAMES_MAX.  They are this
- * backend's, to be used (dlock_slot_use) or not.  False if there are too few.  May be
- * called under partition locks, with the store open.
+ * Reserve free slots of each class, as many as "counts" has for it, at most
+ * DLOCK_NAMES_MAX; to be used (dlock_slot_use) or not.  False if there are too few.  May
+ * be called under partition locks, with the store open.
  */
 bool
 dlock_slot_reserve(DLockSlotShared *slots, const int *counts)
@@ -288,8 +287,8 @@ dlock_slot_reserve(DLockSlotShared *slots, const int *counts)
 }
 
 /*
- * Reserve likewise, with one more page if there are too few.  The caller tries again, and
- * may find that more are needed.  False if memory is full.
+ * Reserve likewise; if there are too few, add a page instead.  The caller retries, and may
+ * find that more are needed.  False if memory is full.
  *
  * May wait, extend the relation, and throw; what was done by then stands.  No partition
  * lock may be held.

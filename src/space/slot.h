@@ -49,7 +49,7 @@ typedef struct DLockSlotShared
 /* the store as a whole */
 extern void dlock_slot_init(DLockSlotShared *slots);
 extern void dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation);
-extern void dlock_slot_release(DLockSlotShared *slots);
+extern void dlock_slot_clear(DLockSlotShared *slots);
 extern bool dlock_slot_add_page(DLockSlotShared *slots,
 								BlockNumber block, int slot_class, uint64 taken);
 

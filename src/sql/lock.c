@@ -21,7 +21,7 @@
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "lock/held.h"
-#include "lock/keep.h"
+#include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/take.h"
@@ -497,7 +497,7 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_lease_writable("dlock_release_all");
 	dlock_session_open(&db);
-	dlock_keep_give_up(db.shared->oid, GetUserId(), &owner);
+	dlock_queue_give_up(db.shared->oid, GetUserId(), &owner);
 	released = dlock_held_release_all(&db, &owner);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
@@ -681,7 +681,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, TimestampTzGetDatum(holder.granted_at));
 		dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? dlock_clock_wall() + holder.remaining : 0));
 		dlock_value_add(&row, holder.payload_len > 0,
-						dlock_name_to_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
+						dlock_name_payload_to_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
 	}
 	while (row.count < WATCH_COLUMNS)
 		dlock_value_add(&row, false, 0);

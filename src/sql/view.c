@@ -166,7 +166,7 @@ static void
 begin_collecting(DLockViewState *state, DLockDatabase *db)
 {
 	dlock_session_open(db);
-	dlock_flush_look();
+	dlock_flush_confirm_reported();
 	read_clocks(state);
 }
 
@@ -197,7 +197,7 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 	dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + remaining : 0));
 	dlock_value_add(&row, ends, dlock_value_of_span(remaining));
 	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_of_span(lease->term.ttl));
-	dlock_value_add(&row, lease->payload.len > 0, dlock_name_to_jsonb(lease->payload));
+	dlock_value_add(&row, lease->payload.len > 0, dlock_name_payload_to_jsonb(lease->payload));
 	dlock_value_put(&row, fcinfo);
 }
 

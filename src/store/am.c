@@ -10,10 +10,10 @@
  *	  whole relation (VACUUM FULL, SET TABLESPACE) copy the blocks as they are,
  *	  since leases in memory know their blocks and slots.
  *
- *	  The rest is the access method of the heap.  None of it reads a page: rows
- *	  are updated, deleted and locked by an identifier that a scan has returned,
- *	  or that was found valid, and there is none; and as no index can be built,
- *	  nothing comes from one.
+ *	  The rest is the access method of the heap.  None of it reads a page: rows are
+ *	  updated, deleted and locked by a tid, which comes from a scan or an index, or
+ *	  passes tuple_tid_valid().  Scans are empty, no index can be built, and no tid
+ *	  is valid.
  *
  *	  It holds no transaction ids, so VACUUM only sets relfrozenxid and
  *	  relminmxid to the next ids, whatever transactions are open.  These could be
@@ -37,7 +37,7 @@
 
 DLockAmMovedHook dlock_am_moved_hook = NULL;
 
-/* Refuse an operation.  "message" is a whole sentence with %s for the name of the relation. */
+/* Refuse an operation.  "message" is the whole primary message, with %s for the relation. */
 pg_noreturn static void
 refuse(const char *message, const char *relation)
 {

@@ -16,15 +16,14 @@
  *	  that LSN after a nap.  If the worker is missing or stopped, a backend that
  *	  finds the time too old calls XLogSetAsyncXactLSN().
  *
- *	  What sessions have waited for is remembered, by the level of synchronous_commit
- *	  that they waited with: a record that such a wait has passed is *confirmed* at that
- *	  level, and so are all before it.  What is told of a lease goes by that
- *	  (dlock_holder_told_until).  A wait that has been passed stays so, whatever
- *	  becomes of the standbys or of their names.
+ *	  For each level of synchronous_commit there is a position up to which records are
+ *	  *confirmed*: as safe as that level asks for.  What is told of a lease is what its
+ *	  confirmed records vouch for (dlock_holder_told_until).  A record that is confirmed
+ *	  stays so, whatever becomes of the standbys or of their names.
  *
- *	  All state is in atomics.  A backend advances the LSN before it reads the
- *	  time, and the worker clears the time before it reads the LSN, so no record
- *	  is missed.
+ *	  The positions and the time are atomics.  A backend advances the LSN before
+ *	  it reads the time, and the worker clears the time before it reads the LSN:
+ *	  no record is missed.
  *
  *-------------------------------------------------------------------------
  */
@@ -51,7 +50,7 @@ typedef struct DLockFlushShared
 {
 	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
 	pg_atomic_uint64 since;		/* when the first was left; or 0 */
-	Latch	   *volatile worker;	/* its latch; set by itself */
+	Latch	   *volatile worker;	/* its latch; the worker writes it */
 
 	/* By synchronous_commit: up to where records are confirmed; grows only. */
 	pg_atomic_uint64 confirmed[SYNCHRONOUS_COMMIT_REMOTE_APPLY + 1];
@@ -105,7 +104,7 @@ advance(pg_atomic_uint64 *position, uint64 to)
 		;
 }
 
-/* Records up to this one are as safe as a level of synchronous_commit asks for, or a lower one. */
+/* Confirm records up to this one at a level of synchronous_commit, and at those below it. */
 static void
 confirm(int level, XLogRecPtr lsn)
 {
@@ -125,11 +124,11 @@ dlock_flush_is_confirmed(int level, XLogRecPtr lsn)
 }
 
 /*
- * Confirm what is safe by now, though no session may have waited for it: what the server has
- * flushed, and its synchronous standbys, if any, have reported.  No LWLock may be held.
+ * Confirm what the server has flushed, and its synchronous standbys, if any, have reported,
+ * whether or not a session has waited for it.  No LWLock may be held.
  */
 void
-dlock_flush_look(void)
+dlock_flush_confirm_reported(void)
 {
 	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
 	XLogRecPtr	reported[NUM_SYNC_REP_WAIT_MODE];
@@ -156,7 +155,7 @@ has_arrived(XLogRecPtr lsn)
 {
 	if (!DLOCK_SYNC_STANDBYS_DEFINED())
 		return true;
-	dlock_flush_look();
+	dlock_flush_confirm_reported();
 	return dlock_flush_is_confirmed(synchronous_commit, lsn) || !DLOCK_SYNC_STANDBYS_DEFINED();
 }
 
@@ -217,7 +216,7 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)
 	{
-		/* The time comes first: a starting worker names its latch first. */
+		/* The time before the latch; a starting worker does the reverse. */
 		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
 			dlock_flush_wake_worker();
 	}
@@ -235,7 +234,7 @@ dlock_flush_set_worker(Latch *latch)
 	pg_memory_barrier();		/* before it reads what it is woken for */
 }
 
-/* Wake the worker for whatever is new to it; false if there is none.  Cannot fail. */
+/* Wake the worker, to see what is new; false if there is no worker.  Cannot fail. */
 bool
 dlock_flush_wake_worker(void)
 {

@@ -21,7 +21,7 @@ extern void dlock_flush_commit(XLogRecPtr lsn);
 extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
 extern bool dlock_flush_is_confirmed(int level, XLogRecPtr lsn);
-extern void dlock_flush_look(void);
+extern void dlock_flush_confirm_reported(void);
 
 extern void dlock_flush_set_worker(Latch *latch);
 extern bool dlock_flush_wake_worker(void);

@@ -341,8 +341,8 @@ dlock_page_erase(Page page, int number)
 }
 
 /*
- * Overwrite the parts of a lease that change while it is held: its ttl and bound,
- * its lock delay, and its holds.
+ * Overwrite the parts of a lease that change while it is held: its ttl, bound and
+ * origin, its lock delay, and its holds.
  */
 DLockPageChange
 dlock_page_set_state(Page page, int number, const DLockLeaseValue *lease)

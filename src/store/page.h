@@ -68,7 +68,7 @@ dlock_slot_block(DLockSlot slot)
 }
 
 static inline int
-dlock_slot_place(DLockSlot slot)
+dlock_slot_number(DLockSlot slot)
 {
 	return slot & ((1 << DLOCK_SLOT_BITS) - 1);
 }

@@ -4,15 +4,15 @@
  *	  The durable home of the leases: slots on pages, written in place.
  *
  * NOTES
- *	  Only this file changes pages or writes WAL.  Its records are generic
+ *	  Only this file logs changes of pages.  Its records are generic
  *	  (generic_xlog.c), so recovery and standbys replay them without this
- *	  library.  A lease is written to its slot when it is granted and the slot
- *	  is freed when the lease ends; there are no versions, no transaction ids,
- *	  and nothing to vacuum.
+ *	  library.  A lease is written to its slot when it is granted, and the slot
+ *	  is freed when the lease is erased; there are no versions, no transaction
+ *	  ids, and nothing to vacuum.
  *
- *	  Lock rules.  The functions under "slots" take a buffer's content lock and
- *	  nothing else, do not wait for a page to be read, and may be called under
- *	  a partition lock.  All others may wait.
+ *	  Lock rules.  dlock_store_write(), _erase() and _set_state() take the content
+ *	  lock of a pinned page and nothing else.  They and dlock_store_pin_cached()
+ *	  read no page, and may be called under a partition lock.  All others may wait.
  *
  *	  The end of a record is not left in XactLastRecEnd: at the end of a
  *	  transaction without an xid the server would pass it on to the WAL writer,
@@ -418,7 +418,7 @@ XLogRecPtr
 dlock_store_write(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
 {
 	begin_change(buffer, slot);
-	return end_change(buffer, dlock_page_write(BufferGetPage(buffer), dlock_slot_place(slot), lease));
+	return end_change(buffer, dlock_page_write(BufferGetPage(buffer), dlock_slot_number(slot), lease));
 }
 
 /* Erase the lease in a slot, likewise. */
@@ -426,7 +426,7 @@ XLogRecPtr
 dlock_store_erase(Buffer buffer, DLockSlot slot)
 {
 	begin_change(buffer, slot);
-	return end_change(buffer, dlock_page_erase(BufferGetPage(buffer), dlock_slot_place(slot)));
+	return end_change(buffer, dlock_page_erase(BufferGetPage(buffer), dlock_slot_number(slot)));
 }
 
 /* Overwrite the parts of a lease that change while it is held, likewise. */
@@ -434,5 +434,5 @@ XLogRecPtr
 dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
 {
 	begin_change(buffer, slot);
-	return end_change(buffer, dlock_page_set_state(BufferGetPage(buffer), dlock_slot_place(slot), lease));
+	return end_change(buffer, dlock_page_set_state(BufferGetPage(buffer), dlock_slot_number(slot), lease));
 }

@@ -98,9 +98,9 @@ skip(DLockTokenShared *tokens)
 }
 
 /*
- * Tokens to come are above this one.  Reserves nothing: if it is not below the end of the
- * block, the next reservation sees to that.  So this does not wait, and cannot fail; a crash
- * before that reservation forgets it.
+ * Make all tokens to come exceed this one.  Reserves nothing: if the block does not reach
+ * beyond it, the next reservation will.  So this does not wait, and cannot fail; a crash
+ * before that reservation undoes it.
  */
 void
 dlock_token_exceed(DLockTokenShared *tokens, DLockToken token)
@@ -117,10 +117,9 @@ dlock_token_exceed(DLockTokenShared *tokens, DLockToken token)
  * The number below the first token of the next block.  Throws 2200H if no room is left
  * for a block.
  *
- * Tokens continue after the last block.  They restart at the clock, not below "above",
- * with the first block since the start of the server or the load of the leases, if they
- * are to move or to exceed what is above the last block, and if the sequence was set to a
- * higher value than ours, as the restore of a dump does.
+ * Tokens continue after the last block.  They restart at the clock, not below "above":
+ * if "moves"; with the first block since a start or a load; if "above" exceeds the last
+ * block; and if the sequence is above it, as after the restore of a dump.
  */
 static DLockToken
 base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken above)
@@ -150,14 +149,14 @@ base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken
 
 /*
  * Reserve a block of tokens in the sequence with this oid, durably, unless another backend
- * has reserved enough for "count" of them meanwhile: when dlock_token_take() has not given
- * any.  The caller tries again, and may find the block used up by others.
+ * has reserved enough for "count" of them since dlock_token_take() failed.  The caller
+ * retries, and may find the block used up by others.
  *
- * If "count" is zero, tokens restart in any case, not below "above".  Returns a number then
- * that is below all that are granted from now on, and not below any that was granted here
- * before.  Throws 2200H if no token is left.
+ * If "count" is zero, tokens restart in any case, not below "above".  Then the result is
+ * below all tokens granted from now on, and not below any granted here before.  Throws
+ * 2200H if no token is left.
  *
- * Only the holder of the lock on the page changes the block, so it reads all but "next"
+ * Only the backend that has the page locked changes the block, so it reads all but "next"
  * and "above" without the mutex.
  */
 DLockToken

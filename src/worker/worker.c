@@ -24,8 +24,8 @@
  *	  A call that has found no room waits for a *pass*: the worker erases what was due when
  *	  the pass began, with one sweep if there may be leases that it does not know of.
  *
- *	  An error while it erases leaves the leases of that database alone for a while; the
- *	  others do not suffer from it.
+ *	  After an error the worker leaves that database alone for a while; the others do
+ *	  not suffer from it.
  *
  *	  Lock rules.  The locks on the database and its store come first, the database's
  *	  before the store's; what follows is as for a backend (lock/step.c).
@@ -52,7 +52,7 @@
 #include "base/compat.h"
 #include "base/fault.h"
 #include "lock/held.h"
-#include "lock/keep.h"
+#include "lock/queue.h"
 #include "lock/step.h"
 #include "session/session.h"
 #include "space/holder.h"
@@ -214,7 +214,7 @@ static DLockTime
 wake_at(DLockWorker *worker)
 {
 	DLockWorkerLease *first = first_due(worker);
-	DLockTime	next = Max(Min(worker->horizon, dlock_database_asked()), worker->earliest_sweep);
+	DLockTime	next = Max(Min(worker->horizon, dlock_database_wake_at()), worker->earliest_sweep);
 
 	return (first != NULL) ? Min(next, first->due_at) : next;
 }
@@ -270,7 +270,7 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("worker_erase");
 		leases[i]->due_at = (leases[i]->client != 0) ?
-			dlock_keep_expire(db->shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
+			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
 			dlock_held_expire(db, leases[i]->hash, leases[i]->token, false);
 	}
 }
@@ -447,7 +447,7 @@ begin_pass(DLockWorker *worker, DLockTime now)
 static bool
 is_sweep_due(DLockWorker *worker, DLockTime now)
 {
-	if (now < worker->horizon && now < dlock_database_asked())
+	if (now < worker->horizon && now < dlock_database_wake_at())
 		return false;
 	return now >= worker->earliest_sweep ||
 		(worker->pass != 0 && !worker->pass_swept && nothing_due(worker, now));
@@ -458,7 +458,7 @@ static bool
 is_pass_done(DLockWorker *worker)
 {
 	return nothing_due(worker, worker->pass_began) &&
-		(worker->pass_swept || dlock_database_asked() > worker->pass_began);
+		(worker->pass_swept || dlock_database_wake_at() > worker->pass_began);
 }
 
 static void
@@ -539,11 +539,10 @@ work(void)
 }
 
 /*
- * The worker.  The postmaster starts another one if only this one ends.
+ * The worker.  The postmaster restarts it if it ends alone.
  *
- * At a SIGTERM it ends once it is done with what it is at: a sweep and a batch at most, under
- * which it waits for nothing.  The server's own handler (die) would log a FATAL error at each
- * shutdown.
+ * At a SIGTERM it ends after the current work: a sweep and a batch at most, which wait for
+ * nothing.  The server's own handler (die) would log a FATAL error at each shutdown.
  */
 void
 dlock_worker_main(Datum arg)

@@ -246,7 +246,7 @@ test_layout(void)
 
 			CHECK(slot != DLOCK_SLOT_NONE);
 			CHECK(dlock_slot_block(slot) == b);
-			CHECK(dlock_slot_place(slot) == place);
+			CHECK(dlock_slot_number(slot) == place);
 		}
 	}
 	CHECK(dlock_slot_block(dlock_slot_make(DLOCK_SLOT_MAX_BLOCK, 62)) == DLOCK_SLOT_MAX_BLOCK);

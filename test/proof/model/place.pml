@@ -163,7 +163,7 @@ inline release(r)
 	fi
 }
 
-/* dlock_queue_look, dlock_keep_listen: the turn was in vain; when to look again */
+/* dlock_queue_look, dlock_queue_attend: the turn was in vain; when to look again */
 inline wait_longer(r)
 {
 	called = called & ~BIT(r);
@@ -194,7 +194,7 @@ inline ask(r)
 	:: IS_BLOCKED(r) && holder != r ->
 		if
 		:: IS_IN(r) && !IS_OVER(r) ->
-			/* dlock_keep_stay */
+			/* dlock_queue_keep_on */
 			called = called & ~BIT(r);
 			passed = passed & ~BIT(r)
 		:: else ->
@@ -271,7 +271,7 @@ sleep:
 	:: d_step { DIE(me) -> deaths-- }
 	fi;
 
-leave:	/* dlock_keep_end_listening */
+leave:	/* dlock_queue_end_listening */
 	if
 	:: d_step {
 			MUTANT != 17 ->
