@@ -15,7 +15,7 @@
  *	  the place gets a process, stays, or is given up if it cannot be granted.
  *
  *	  A lease that is bound to a session or a transaction need not outlive the
- *	  server, so it has no place on disk: unless the lock is to stay closed
+ *	  server, so it has no slot: unless the lock is to stay closed
  *	  when the session is lost, which a crash must not cut short.
  *
  *-------------------------------------------------------------------------
@@ -188,9 +188,9 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 	return value;
 }
 
-/* Find this process's places in the queues, if it is there. */
+/* Find the requests by which this process waits, if it does. */
 static void
-find_places(DLockAcquire *acquire)
+find_requests(DLockAcquire *acquire)
 {
 	DLockSpaceLease *place = dlock_process_first(MyProcNumber);
 
@@ -227,8 +227,8 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 }
 
 /*
- * Find the place that the owner has, which is for calls that ask for one lock.  One that is
- * over is left to those who remove it, and one that another process listens for to that.
+ * Find the place that the owner has, if the call asks for one lock: not one that is over,
+ * nor, with "takes", one that another process listens for.
  */
 static void
 find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *owner)
@@ -435,8 +435,8 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 }
 
 /*
- * Erase dead leases on the locks.  No lock may get too many holders; intents, of which
- * an owner gets one for each path below, are not refused.
+ * Erase dead leases on the locks.  None may get too many holders, intents and weak modes
+ * aside.
  */
 static DLockStepLack
 tidy_locks(DLockAcquire *acquire)
@@ -452,7 +452,7 @@ tidy_locks(DLockAcquire *acquire)
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
 
-		/* The entry has gone with the last lease. */
+		/* Has the entry gone with its last lease? */
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		if (item->entry != NULL && item->entry->nstrong >= DLOCK_HOLDERS_MAX &&
 			item->part != DLOCK_PART_INTENT && item->mode > DLOCK_MODE_CR)
@@ -584,9 +584,9 @@ keep_place(DLockAcquire *acquire)
 }
 
 /*
- * Call the requests that may be what keeps this one out: places whose turn nobody has told
- * of; and, unless it is for these alone, others.  A stopped process waits for the whole of
- * its request, which may keep a lock free that nobody else changes: for a ttl, once called.
+ * Call the queues of the locks asked for; with "places", those alone that have places.  A
+ * place, or a request of a stopped process, may block this one though its lock is free: until
+ * it is called, and for a ttl from then on.
  */
 static void
 call_queues(DLockAcquire *acquire, bool places)
@@ -631,7 +631,7 @@ enqueue(DLockAcquire *acquire)
 		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
-	dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
+	dlock_queue_enter(acquire->step.db->shared->oid,
 					  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
 					  acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
@@ -645,7 +645,7 @@ try_acquire(DLockStep *step, void *arg)
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	Assert(dlock_partition_set_is_mine(&step->set));
-	find_places(acquire);
+	find_requests(acquire);
 	acquire->verdict = decide(acquire);
 
 	/* Requests in the queue have the memory that their leases need. */

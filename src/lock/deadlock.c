@@ -52,7 +52,7 @@ typedef struct DLockDeadlockEdge
 {
 	DLockDeadlockRequest *from;
 	DLockSpaceLease *blocker;
-	bool		is_place;		/* the blocker is a request */
+	bool		is_request;		/* the blocker is a request */
 	DLockDeadlockWait *to;		/* that keeps it from going away */
 } DLockDeadlockEdge;
 
@@ -110,7 +110,7 @@ struct DLockDeadlockLock
 										 * free */
 	bool		is_changed;		/* something its requests waited for went on */
 
-	/* In the search, by mode: up to which request it has gone on from one. */
+	/* In the search, by mode: from which request on to step; or NULL. */
 	DLockDeadlockRequest *next_step[DLOCK_MODES];
 	int			round;
 };
@@ -338,7 +338,7 @@ copy_waits(DLockDeadlockCheck *check)
 		.hash = hash_owner,.match = match_owners
 	};
 	int			count;
-	DLockSpaceEntry **places = dlock_place_list(check->database, &count);
+	DLockSpaceEntry **places = dlock_place_locks(check->database, &count);
 
 	check->now = dlock_clock_now();
 	check->lock_table = hash_create("locks", 64, &locks, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
@@ -346,7 +346,7 @@ copy_waits(DLockDeadlockCheck *check)
 	check->backends = palloc0(MaxBackends * sizeof(DLockDeadlockWait *));
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		if (!dlock_process_is_for_lock(process, check->database))
+		if (!dlock_process_waits_in(process, check->database))
 			continue;
 		for (DLockSpaceLease *request = dlock_process_first(process); request != NULL;
 			 request = dlock_space_request_next(request))
@@ -396,7 +396,7 @@ unstick_wait(DLockDeadlockCheck *check, DLockDeadlockWait *wait)
 		unstick_lease(check, lease);
 }
 
-/* Is every request behind some in these modes blocked by them? */
+/* Do requests in these modes block every request behind? */
 static bool
 is_closed(const DLockDeadlockLock *lock, uint32 ahead)
 {
@@ -408,9 +408,9 @@ is_closed(const DLockDeadlockLock *lock, uint32 ahead)
 	return true;
 }
 
-/* Go through the queue of a lock: which requests are not blocked by stuck ones? */
+/* Go through the queue of a lock, and unstick the waits that nothing stuck blocks. */
 static void
-pass_lock(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
+unstick_in(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
 {
 	uint32		held = 0;
 	uint32		ahead = 0;
@@ -452,7 +452,7 @@ find_stuck(DLockDeadlockCheck *check)
 
 		check->changed = list_delete_last(check->changed);
 		lock->is_changed = false;
-		pass_lock(check, lock);
+		unstick_in(check, lock);
 	}
 }
 
@@ -524,7 +524,7 @@ step_from(DLockDeadlockCheck *check, DLockDeadlockRequest *request)
 		}
 		ahead = dlist_head_element(DLockDeadlockRequest, in_queue, &lock->queue);
 	}
-	edge.is_place = true;
+	edge.is_request = true;
 	while (ahead->position < request->position)
 	{
 		DLOCK_FAULT("deadlock_compare");
@@ -592,13 +592,12 @@ find_circle(DLockDeadlockCheck *check)
 static bool
 is_unit(const DLockDeadlockWait *wait)
 {
-	return wait->process >= 0 && dlock_process_at(wait->process)->count > 1 &&
-		dlock_process_at(wait->process)->kind != DLOCK_SPACE_CONVERT;
+	return wait->process >= 0 && dlock_process_at(wait->process)->count > 1;
 }
 
 /*
- * If a request for several locks is in the circle only by its place in a queue, move it to
- * the end of its queues, in the copy; false if there is none.
+ * Move a request for several locks that is in the circle only by its place in a queue to the
+ * end of its queues, in the copy; false if there is none, or after MaxBackends moves.
  */
 static bool
 move_unit(DLockDeadlockCheck *check)
@@ -606,7 +605,7 @@ move_unit(DLockDeadlockCheck *check)
 	const DLockDeadlockEdge *edge = check->victim->out;
 	DLockDeadlockWait *unit;
 
-	for (; !edge->is_place || !is_unit(edge->to); edge = edge->to->out)
+	for (; !edge->is_request || !is_unit(edge->to); edge = edge->to->out)
 	{
 		if (edge == &check->last)
 			return false;
@@ -651,10 +650,10 @@ describe_circle(const DLockDeadlockCheck *check)
 }
 
 /*
- * Look for a circle until there is none, or one that no move resolves.  If there is one, this
- * backend leaves its queues, or the place from which it was found its own, and the result
- * describes it; else moves are made.  "name" and "owner" are, unless NULL, those of what has
- * left.  No partition lock may be held.
+ * Look for a circle until there is none, or one that no move resolves.  If there is one, its
+ * victim, this backend or a place, leaves its queues, and the result describes it; else the
+ * moves are made in the queues.  "name" and "owner" are, unless NULL, those of the victim.
+ * No partition lock may be held.
  */
 static char *
 run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
@@ -757,9 +756,9 @@ dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLoc
 }
 
 /*
- * Check for a deadlock that a place is part of that this process listens for, and has asked
- * for; they are those of a client.  If there is one, the place is gone: "name" and "owner" are
- * its (palloc'd).  Result and conditions as above.
+ * Check for a deadlock that a place of a client is part of, for which this process listens
+ * and has asked.  If there is one, the place is gone: "name" and "owner" are its (palloc'd).
+ * Result and conditions as above.
  */
 char *
 dlock_deadlock_check_client(DLockDatabase *db, const DLockOwner *client, DLockBytes *name, DLockBytes *owner)

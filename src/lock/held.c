@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/stat.h"
@@ -80,7 +79,7 @@ find_wanted(DLockStep *step, DLockHeldFind *found)
 }
 
 /*
- * Run an attempt on the lease that a target names.  "arg" begins with "found".
+ * Run an attempt on the lease that a target names.  Its "arg" begins with "found".
  * True if there is such a lease.  Throws 42501.
  */
 static bool
@@ -351,7 +350,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_process_owner_hash(&owner),
+	dlock_queue_enter(entry->database, dlock_process_owner_hash(&owner),
 					  &step->set, 1, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
@@ -579,9 +578,8 @@ typedef struct DLockHeldForce
 } DLockHeldForce;
 
 /*
- * What a lease is that is about to be ended by force.  For how long it keeps its lock
- * closed is left as it is if it is live, for its holder may take a while to notice;
- * what is closed already is opened.
+ * Note what is told of a lease that is about to be ended by force.  A live one keeps its
+ * delay, for its holder may take a while to notice; a closed one opens its lock.
  */
 static void
 note_forced(DLockHeldForced *told, const DLockSpaceLease *lease, DLockTime now)

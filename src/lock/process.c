@@ -6,8 +6,8 @@
  * NOTES
  *	  The requests themselves stand in the queues of their locks
  *	  (space/space.c).  Each process has an entry in shared memory, which says
- *	  which requests are its.  Their partitions are only known from that entry, so a
- *	  process locks those of its own, and whoever looks for others' locks all.
+ *	  which requests are its.  Only that entry tells their partitions, so a process
+ *	  locks those of its own requests, and all to find those of others.
  *
  *-------------------------------------------------------------------------
  */
@@ -131,7 +131,7 @@ dlock_process_end(int process, DLockProcessState state)
  * requests locked this is only a hint.
  */
 bool
-dlock_process_is_for_lock(int process, Oid database)
+dlock_process_waits_in(int process, Oid database)
 {
 	volatile DLockProcessShared *wait = dlock_process_at(process);
 
@@ -139,8 +139,8 @@ dlock_process_is_for_lock(int process, Oid database)
 }
 
 /*
- * An owner got a lock, or a stronger mode: backends by which it waits may be in
- * a deadlock now, and look.  To be called under the partition lock under which it
+ * An owner got a lock, or another mode: backends by which it waits may be in a
+ * deadlock now, and check.  To be called under the partition lock under which it
  * got that.  Cannot fail.
  *
  * A backend that does not listen looks by itself within deadlock_timeout, and finds

@@ -23,7 +23,7 @@ typedef enum DLockProcessState
 /*
  * What a process waits for.
  *
- * While the state is WAITING, all of it is protected by the locks of the
+ * While the state is WAITING, all but "called" is protected by the locks of the
  * partitions in "set": any of them is enough to read, all of them exclusively
  * are needed to change.  While it is anything else the process itself is the
  * only one to change it.
@@ -35,7 +35,6 @@ typedef struct DLockProcessShared
 								 * by the process */
 	Oid			database;
 	uint32		owner;			/* hash of the owner that waits */
-	DLockSpaceKind kind;
 	DLockPartitionSet set;		/* the partitions of its requests */
 	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
@@ -68,7 +67,7 @@ extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
 extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
 extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
-extern bool dlock_process_is_for_lock(int process, Oid database);
+extern bool dlock_process_waits_in(int process, Oid database);
 extern void dlock_process_end(int process, DLockProcessState state);
 
 /* wake-ups for a deadlock check */

@@ -36,16 +36,15 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/fault.h"
-#include "base/name.h"
 #include "base/rule.h"
 #include "lock/queue.h"
 #include "space/database.h"
 #include "space/holder.h"
 #include "space/place.h"
-
-/* How many places are left under a partition lock at a time. */
-#define LEAVE_BATCH		64
 #include "space/signal.h"
+
+/* How many places to leave under a partition lock at a time. */
+#define LEAVE_BATCH		64
 
 /* Wake the process of a request, if it has one. */
 static void
@@ -59,7 +58,7 @@ wake(DLockSpaceLease *request)
 }
 
 /*
- * An owner was granted a lock, or a stronger mode: wake the processes of its other
+ * An owner was granted a lock, or another mode: wake the processes of its other
  * requests for that lock.  Such a request enters the lease now, or waits for its own
  * owner; its process asks, and knows at once.  The partition must be locked exclusively.
  * Cannot fail.
@@ -93,8 +92,8 @@ refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
 }
 
 /*
- * Wake a process whose timer is later than the change of the lock.  One whose time has
- * passed is awake or stopped: set its time anew, without a wake-up.
+ * Wake the process of a request if its timer is later than "until".  One whose time has
+ * passed is awake or stopped: only set its time.
  */
 static void
 wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
@@ -137,8 +136,8 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Does a request rely on the one right in front of it for what ends with time?  That is
- * blocked and has a process, and so the timer, or relies on one in front itself.
+ * Does the request right in front of a request have the timer, or rely on one that has?
+ * It is blocked then, and has a process and no turn.
  */
 static bool
 relies_in_front(const DLockSpaceLease *request)
@@ -181,9 +180,9 @@ give_turn(DLockSpaceLease *request, DLockTime now)
  * exclusively.
  *
  * Of the requests that are blocked and have a process, the first one has a timer for the end
- * of what is in its way, and calls the others.  This ends as soon as everything behind
+ * of what blocks it, and calls the others.  The walk ends as soon as everything behind
  * conflicts, so its cost does not depend on how many requests for leases wait; but it goes
- * on as long as nobody has the timer.
+ * on to the request that gets the timer, if one may need it.
  */
 void
 dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
@@ -232,8 +231,8 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		}
 
 		/*
-		 * For requests behind it, it is not there at all; or as good as
-		 * granted.
+		 * Behind it, a request whose turn is over does not count; one that
+		 * has a turn counts as granted.
 		 */
 		if (request->bound_mono != 0 && request->bound_mono <= now)
 			continue;
@@ -256,8 +255,8 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		}
 
 		/*
-		 * If its owner has the lock otherwise, its process knows what that
-		 * means.
+		 * Its owner has a lease on the lock: its process must ask again,
+		 * though it gets no turn.
 		 */
 		if (!blocked && callable)
 			wake(request);
@@ -339,7 +338,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
  * locked exclusively.  The process looks next (dlock_queue_look).
  */
 void
-dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+dlock_queue_enter(Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now)
 {
@@ -349,7 +348,6 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->called = false;
 	mine->database = database;
 	mine->owner = owner;
-	mine->kind = kind;
 	mine->set = *set;
 	mine->count = count;
 	mine->first = first;
@@ -362,11 +360,10 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 }
 
 /*
- * If the time has come for which a request of this process has the timer, call those
- * that rely on that: the process may wait for another lock, too, and not take this one.
- * For the first in the queue it does nothing if all that was to end has been renewed: no
- * lease is dead, and no call in front can have ended.  The partition must be locked
- * exclusively.
+ * If the timer of a request of this process has run out, call the requests that rely on
+ * it: the process may wait for another lock, too, and not take this one.  The first in the
+ * queue has no turn in front of it, so it calls nobody if no lease is dead.  The partition
+ * must be locked exclusively.
  */
 static void
 pass_on(DLockSpaceLease *request, DLockTime now)
@@ -384,10 +381,9 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 /*
  * See what has become of what this process waits for.
  *
- * If it goes on waiting, "until" is when to look again at the latest, since a
- * lease in the way ends then.  "anyway" is when the process will look in any
- * case, so that it need not be woken for what happens later.  No lock may be
- * held.
+ * If it goes on waiting, "until" is when to look again at the latest: what
+ * blocks it may end then.  "anyway" is when the process looks in any case, so it
+ * need not be woken for what happens later.  No lock may be held.
  */
 DLockQueueNews
 dlock_queue_look(DLockTime anyway, DLockTime *until)
@@ -416,7 +412,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	if (!overtaken && are_kept_waiting(now, anyway, until))
 		news = DLOCK_QUEUE_WAIT;
 
-	/* What was called in vain is to be called again when it is worth it. */
+	/* It goes on waiting: give up its turns, to get others later. */
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
 		request->bound_mono = 0;
@@ -425,9 +421,9 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 }
 
 /*
- * See to it that no request in front of those of this process is overlooked.  Where the
- * lock is not in the way of ours, there is none; and to call would wake all that wait for
- * several locks of which this is one.
+ * Call the queues in which this process is blocked, so that no request in front of it is
+ * overlooked.  In its other queues none blocks it, and a call would wake all requests for
+ * several locks there.
  */
 void
 dlock_queue_call_mine(void)
@@ -467,8 +463,8 @@ dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 
 /*
  * A lock is opened by force: places without a process are passed by until they are asked
- * for.  "calls" the queue then, unless the caller does.  The partition must be locked
- * exclusively.
+ * for.  With "calls", the queue is called; else the caller does that.  The partition must
+ * be locked exclusively.
  */
 void
 dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
@@ -563,8 +559,7 @@ dlock_queue_dismiss(Oid database)
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
-		if (dlock_process_at(process)->state != DLOCK_PROCESS_WAITING ||
-			dlock_process_at(process)->database != database)
+		if (!dlock_process_waits_in(process, database))
 			continue;
 		for (request = dlock_process_first(process); request != NULL; request = next)
 		{
@@ -628,8 +623,8 @@ dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLo
 
 /*
  * A place that its owner has asked for cannot be granted yet, and is kept until some time.
- * If that is earlier than before, the queue is called.  A listening process goes on
- * listening.  The partition must be locked exclusively.
+ * If that is earlier than before, and no process listens, the queue is called.  The
+ * partition must be locked exclusively.
  */
 void
 dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now)
@@ -707,9 +702,9 @@ dlock_queue_expire(Oid database, uint32 lock, uint32 client, DLockToken id, bool
 }
 
 /*
- * A process leaves places on one lock.  They are kept until the time of the set, or "longer":
- * to their own end if that is later.  Without a time they are given up, unless another process
- * listens for them.
+ * Leave places of a set on one lock.  They are kept until the time of the set; with "longer",
+ * until their own if that is later.  If the set has none, they are given up, unless the set
+ * is that of a process and another one listens.
  */
 static void
 leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool longer)
@@ -759,9 +754,9 @@ leave_all(DLockPlaceSet *set, bool longer)
 }
 
 /*
- * This process stops listening for a client's places.  They are kept for "keep" from now on;
- * if it failed, no less than before.  Places without a process that would end sooner are kept
- * so, too.
+ * This process stops listening for a client's places.  They are kept for "keep" from now on
+ * (zero: given up); if it failed, no less than before.  So are places without a process that
+ * would end sooner.
  */
 void
 dlock_queue_end_listening(Oid database, Oid role, const DLockBytes *client, DLockTime keep, bool failed)

@@ -28,8 +28,8 @@ typedef enum DLockQueueCause
 {
 	DLOCK_CALL_AGAIN,			/* leases have changed; or a request has gone
 								 * or moved, or may have been overlooked */
-	DLOCK_CALL_ASKED,			/* a request has come in vain: nobody may have
-								 * told the first in front of it of its turn */
+	DLOCK_CALL_ASKED,			/* a request is blocked: one in front of it
+								 * may be due for a turn */
 	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last
 								 * dead lease has gone: only those that the
 								 * lock kept waiting */
@@ -47,7 +47,7 @@ extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTim
 extern void dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now);
 extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway);
 
-extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+extern void dlock_queue_enter(Oid database, uint32 owner,
 							  const DLockPartitionSet *set, int count,
 							  DLockMemoryRef first, DLockTime now);
 

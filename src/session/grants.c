@@ -53,7 +53,6 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
-#include "base/error.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"

@@ -79,7 +79,7 @@ next_row(DLockTake *take)
 	return &take->taken[take->count];
 }
 
-/* Look for deadlocks that places are in.  These are gone, and a row tells of each. */
+/* Check for deadlocks that places are in.  Each victim is gone, and gets a row. */
 static void
 check_places(DLockTake *take, DLockDatabase *db)
 {
@@ -174,7 +174,7 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 	return until;
 }
 
-/* Take what can be taken, and sleep until then, or until a deadline. */
+/* Take what can be taken; sleep until that is something, or a deadline. */
 static void
 take_or_wait(DLockTake *take, DLockTime deadline)
 {
@@ -222,7 +222,7 @@ dlock_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockTaken 
 	dlock_session_open(&db);
 	take.database = db.shared->oid;
 	dlock_session_close(&db);
-	dlock_grants_prepare(1, DLOCK_BIND_NONE);	/* its clean-up comes first */
+	dlock_grants_prepare(1, DLOCK_BIND_NONE);	/* its clean-up runs last */
 	PG_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
 	{
 		dlock_place_listen(take.database, take.role, client);

@@ -21,15 +21,14 @@
  *	  clean-up below.  What it was granted by then is undone like any other
  *	  grant that is not answered (session/grants.c).
  *
- *	  A call that watches stands in no queue.  It sleeps until somebody tells of a change
- *	  (space/signal.c), or what it knows ends.
+ *	  A call that watches stands in no queue.  It sleeps until it is told of a change
+ *	  (space/signal.c), the lease ends, or deadlock_timeout is over.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -40,7 +39,6 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/name.h"
-#include "base/rule.h"
 #include "base/stat.h"
 #include "lock/process.h"
 #include "lock/deadlock.h"
@@ -144,9 +142,8 @@ report_deadlock(const char *circle)
 }
 
 /*
- * The call has waited for deadlock_timeout: is it in a deadlock?  If not, say
- * that it waits if that is wanted, and see to it that no request in front of it
- * has been overlooked.
+ * Check for a deadlock.  If there is none, log that the call waits, if that is
+ * wanted, and see to it that no request in front of it has been overlooked.
  */
 static void
 check_progress(DLockWaitCall *waiting, DLockTime now)
@@ -527,23 +524,23 @@ dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode, DLo
 
 /* Who holds the lock now?  Its partition must be locked. */
 static void
-describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitHolder *holder)
+describe_holder(DLockSpaceLease *lease, DLockTime now, DLockWaitHolder *holder)
 {
 	DLockTime	told_until;
 
 	holder->token = DLOCK_TOKEN_NONE;
-	if (leader == NULL)
+	if (lease == NULL)
 		return;
-	holder->token = leader->token;
-	holder->mode = (DLockMode) leader->mode;
-	holder->granted_at = leader->granted_at;
-	told_until = dlock_holder_told_until(leader);
+	holder->token = lease->token;
+	holder->mode = (DLockMode) lease->mode;
+	holder->granted_at = lease->granted_at;
+	told_until = dlock_holder_told_until(lease);
 	holder->remaining = (told_until == DLOCK_TIME_FOREVER) ?
 		DLOCK_TIME_FOREVER : told_until - now;
-	holder->owner_len = leader->owner_len;
-	holder->payload_len = leader->payload_len;
-	dlock_space_copy_text(leader, 0, leader->owner_len, holder->owner);
-	dlock_space_copy_text(leader, leader->owner_len, leader->payload_len, holder->payload);
+	holder->owner_len = lease->owner_len;
+	holder->payload_len = lease->payload_len;
+	dlock_space_copy_text(lease, 0, lease->owner_len, holder->owner);
+	dlock_space_copy_text(lease, lease->owner_len, lease->payload_len, holder->payload);
 }
 
 /*
@@ -605,7 +602,7 @@ dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockWatch");
-	dlock_session_attach();		/* its clean-up comes first */
+	dlock_session_attach();		/* its clean-up runs last */
 	PG_ENSURE_ERROR_CLEANUP(watch_no_more, (Datum) 0);
 	for (;;)
 	{

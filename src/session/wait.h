@@ -11,7 +11,7 @@
 #include "base/types.h"
 #include "lock/acquire.h"
 
-/* Who holds a lock, for an observer. */
+/* Who holds a lock, for a watch. */
 typedef struct DLockWaitHolder
 {
 	DLockToken	token;			/* DLOCK_TOKEN_NONE: no holder, and no more is

@@ -22,8 +22,8 @@
  *	  memory is given back, so a process that finds a lease there may look at it
  *	  as long as it holds the owner's lock.
  *
- *	  The functions on who is in the way look and change nothing.  They want the
- *	  partitions of all that they look at locked, in either mode.
+ *	  The functions on who blocks whom change nothing.  They want the partitions of
+ *	  what they read locked, in either mode; but for paths below (find_in_way).
  *
  *-------------------------------------------------------------------------
  */
@@ -189,7 +189,7 @@ dlock_holder_change(DLockSpaceLease *lease, DLockToken token)
 /*
  * The lease with the latest token on a lock of those that are told to be held, intents
  * aside; NULL if there is none.  "pending": a newer one will be told of as soon as it is
- * confirmed.  Lock as for find.
+ * confirmed.  The partition must be locked.
  */
 DLockSpaceLease *
 dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending)
@@ -222,7 +222,7 @@ has_token(const DLockSpaceLease *lease, DLockToken token)
 }
 
 /*
- * The lease with a token on a lock; NULL if there is none.  Lock as for find.
+ * The lease with a token on a lock; NULL if there is none.  Lock as for newest.
  */
 DLockSpaceLease *
 dlock_holder_find_token(const DLockSpaceEntry *entry, DLockToken token)
@@ -307,7 +307,7 @@ find_live(DLockSpaceLease *lease, void *arg)
 
 /*
  * The live lease of an owner on a lock; NULL if it has none.  Intents do not
- * count: an owner may have many.  Lock as for find.
+ * count: an owner may have many.  Lock as for newest.
  */
 DLockSpaceLease *
 dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
@@ -372,7 +372,7 @@ find_named(DLockSpaceLease *lease, void *arg)
 /*
  * The lease on a lock that an owner's name stands for: that of the current user,
  * else the first that is not a stranger's; NULL if there is none.  An owner may have
- * leases that are closed beside its live one.  Lock as for find.
+ * leases that are closed beside its live one.  Lock as for newest.
  */
 DLockSpaceLease *
 dlock_holder_find_named(DLockSpaceEntry *entry, const DLockHolderTarget *target,
@@ -410,7 +410,7 @@ list_leases(Oid database, const DLockBytes *owner_name, DLockSpaceRef *refs, int
 		}
 		refs[place] = (DLockSpaceRef)
 		{
-			entry->hash, lease->role, lease->token
+			entry->hash, lease->token
 		};
 	}
 	LWLockRelease(owner_lock(bucket));
@@ -633,10 +633,9 @@ dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *requ
 }
 
 /*
- * Does a request in the queue wait for the lock, so that others are behind it?
- * Not if it is for the conversion of a lease that has ended since; nor if it was called
- * too long ago, which its process will notice when it gets to run; nor if it is a place
- * that has been kept in vain.
+ * Does a request in the queue count for those behind it?  Not a conversion whose lease
+ * has ended, a request whose turn is over (its process will notice when it runs), or a
+ * place that is over.
  */
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)

@@ -21,7 +21,6 @@
 typedef struct DLockSpaceRef
 {
 	uint32		hash;
-	Oid			role;
 	DLockToken	token;
 } DLockSpaceRef;
 

@@ -76,7 +76,7 @@ typedef enum DLockSpaceKind
  * lease, a request or a place; except u.owner and u.client, the links in the bucket of an
  * owner or of a client, which that bucket's lock protects.  The token of a lease
  * changes under both locks.  The entry, the role and the owner's name never change while
- * it is reachable, nor does what a place asks for.  So either lock is enough to read these.
+ * it is reachable, nor what a place asks for but "reentry".  Either lock is enough for these.
  *
  * A lease on a path has an intent on each ancestor.  An intent is made and goes with
  * its path, and has no term of its own: what is said of its end is read from the path
@@ -243,7 +243,7 @@ dlock_space_next_place(const DLockSpaceLease *place)
 }
 
 /*
- * Has a place been kept in vain?  It is as good as not there, then, and may be removed
+ * Is a place past its time, without a process?  Then it counts as gone, and may be removed
  * at any time.  Lock as for next.
  */
 static inline bool
@@ -253,7 +253,7 @@ dlock_space_is_over(const DLockSpaceLease *request, DLockTime now)
 	return request->placed && request->process < 0 && request->confirmed <= now;
 }
 
-/* The next lease in the same bucket of the index of tokens, likewise. */
+/* The next lease in the same bucket of the index of tokens.  Lock as for next. */
 static inline DLockSpaceLease *
 dlock_space_next_indexed(DLockSpaceLease *lease)
 {

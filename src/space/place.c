@@ -44,7 +44,6 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
-#include "base/clock.h"
 #include "base/compat.h"
 #include "base/name.h"
 #include "space/count.h"
@@ -76,7 +75,7 @@ typedef struct DLockPlaceBucket
 
 typedef struct DLockPlaceShared
 {
-	pg_atomic_uint64 latest;	/* time of the last place that was asked for */
+	pg_atomic_uint64 latest;	/* id of the newest place */
 	pg_atomic_uint32 count;		/* of places */
 	DLockPlaceBucket buckets[BUCKETS];
 	DLockPlaceListener listeners[FLEXIBLE_ARRAY_MEMBER];
@@ -278,9 +277,9 @@ dlock_place_remove(DLockSpaceLease *request)
 }
 
 /*
- * The place in the queue of a lock of an owner, or unless that is given, of a client with an
- * id.  Goes through the queue and through the bucket beside it, so that the shorter one
- * decides how long it takes.
+ * The place of an owner, or else with an id, in the queue of a lock; it goes to the end of its
+ * bucket.  Goes through the queue and the bucket side by side, so that the shorter one decides
+ * how long it takes.
  */
 static DLockSpaceLease *
 find(DLockSpaceEntry *entry, uint32 client, const DLockOwner *owner, DLockToken id)
@@ -341,7 +340,7 @@ dlock_place_is_any(void)
  * "count".  All partitions must be locked, so no place comes or goes.
  */
 DLockSpaceEntry **
-dlock_place_list(Oid database, int *count)
+dlock_place_locks(Oid database, int *count)
 {
 	int			room = (int) pg_atomic_read_u32(&shared->count);
 	DLockSpaceEntry **entries = palloc((room + 1) * sizeof(DLockSpaceEntry *));
@@ -391,7 +390,7 @@ last_of(DLockMemoryRef places)
 
 /* Turn a bucket until its last place is in a set, and on a lock with this hash unless NULL; false if none is. */
 static bool
-turn(DLockMemoryRef *places, const DLockPlaceSet *set, const uint32 *hash)
+rotate(DLockMemoryRef *places, const DLockPlaceSet *set, const uint32 *hash)
 {
 	DLockSpaceLease *begin = NULL;
 	DLockSpaceLease *place;
@@ -426,7 +425,7 @@ dlock_place_seek(DLockPlaceSet *set, uint32 *hash)
 		if (*(volatile DLockMemoryRef *) places == DLOCK_MEMORY_NONE)
 			continue;
 		LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
-		found = turn(places, set, NULL);
+		found = rotate(places, set, NULL);
 		if (found)
 			*hash = dlock_space_entry_of(last_of(*places))->hash;
 		LWLockRelease(lock_of(set->bucket));
@@ -451,7 +450,7 @@ dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **foun
 
 	Assert(dlock_partition_is_mine(hash));
 	LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
-	(void) turn(places, set, &hash);
+	(void) rotate(places, set, &hash);
 	while (count < room && (place = last_of(*places)) != NULL &&
 		   dlock_space_entry_of(place)->hash == hash && is_in(place, set) &&
 		   (count == 0 || (place != found[0] && place->entry == found[0]->entry)))
@@ -500,9 +499,9 @@ covers(const DLockPlaceListener *listener, const DLockPlaceListener *other)
 }
 
 /*
- * It does so no longer; places may have its number still.  What it has not come to is for
- * those to look for that ask from now on: unless a later one does, for the next one, and for
- * processes in between that listen for tasks of its client.  Cannot fail.
+ * This process listens no longer; places may have its number still.  Unless a later one
+ * asks for all of its places, wake the next earlier one that does, and those in between that
+ * listen for tasks of its client: they look for what it has not come to.  Cannot fail.
  */
 void
 dlock_place_end_listening(void)

@@ -59,7 +59,7 @@ extern void dlock_place_remove(DLockSpaceLease *request);
 extern bool dlock_place_is_any(void);
 extern DLockSpaceLease *dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner);
 extern DLockSpaceLease *dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id);
-extern DLockSpaceEntry **dlock_place_list(Oid database, int *count);
+extern DLockSpaceEntry **dlock_place_locks(Oid database, int *count);
 
 /* all of a set */
 extern bool dlock_place_seek(DLockPlaceSet *set, uint32 *hash);

@@ -11,7 +11,7 @@
  *	  space/memory.c.
  *
  *	  Lock rules.  All of a lock is protected by the lock of its partition
- *	  (space/partition.c), the indexes as space/holder.c says.
+ *	  (space/partition.c), the indexes as space/holder.c and space/place.c say.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,11 +21,9 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
-#include "base/clock.h"
 #include "base/compat.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -389,7 +387,7 @@ has_many(DLockSpaceEntry *entry)
  * that are found by the index of tokens, of which the newest comes first, then intents.
  */
 static DLockMemoryRef
-place_of(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+follower_of(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
 {
 	DLockSpaceLease *next;
 
@@ -407,7 +405,7 @@ place_of(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
 static void
 insert_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	DLockMemoryRef before = place_of(entry, lease);
+	DLockMemoryRef before = follower_of(entry, lease);
 
 	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease), before, LOCK_NODE);
 	if (lease->indexed && lease->part != DLOCK_PART_INTENT && before != NONE &&

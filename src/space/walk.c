@@ -147,7 +147,7 @@ dlock_walk_queues(Oid database, DLockWalkVisitor visitor, void *arg)
 
 /*
  * Call "visitor" for the leases on one lock, as dlock_walk_leases() does.  A lock with few
- * is seen at one moment; one with many as a walk sees it, and others with it.
+ * is seen at one moment; with one that has many, leases on other locks are visited, too.
  */
 void
 dlock_walk_lock(Oid database, const DLockBytes *name, DLockWalkVisitor visitor, void *arg)
