@@ -212,7 +212,7 @@ check_owned(Check *check, const OwnedLease *owned)
 	bool		found = false;
 
 	for (int i = 0; i < count; i++)
-		found |= refs[i].token == owned->token && refs[i].role == owned->role;
+		found |= refs[i].token == owned->token;
 	if (!found)
 		complain(check, "%s: token %lld is not found by its owner", owned->name,
 				 (long long) owned->token);
