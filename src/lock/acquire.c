@@ -580,7 +580,7 @@ keep_place(DLockAcquire *acquire)
 		dlock_queue_keep(place, now, now + request->keep, now);
 		acquire->granted->token = place->token;
 	}
-	acquire->granted->since = place->token;
+	acquire->granted->until = place->token;
 }
 
 /*
@@ -631,9 +631,9 @@ enqueue(DLockAcquire *acquire)
 		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
-	dlock_queue_enter(acquire->step.db->shared->oid,
-					  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
-					  acquire->step.now);
+	acquire->granted->until =
+		dlock_queue_enter(acquire->step.db->shared->oid, dlock_process_owner_hash(&owner),
+						  &acquire->step.set, request->count, first, acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -65,7 +65,9 @@ typedef struct DLockAcquireGranted
 	DLockToken	token;			/* the first one; KEPT: the id of a place that
 								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
-	DLockTime	since;			/* KEPT: when it got the place */
+	DLockTime	until;			/* QUEUED: when to look at the requests; a
+								 * conversion is looked at at once.  KEPT:
+								 * since when it has the place */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

@@ -350,8 +350,8 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	dlock_queue_enter(entry->database, dlock_process_owner_hash(&owner),
-					  &step->set, 1, place, step->now);
+	(void) dlock_queue_enter(entry->database, dlock_process_owner_hash(&owner),
+							 &step->set, 1, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 

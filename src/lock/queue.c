@@ -335,14 +335,18 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 /*
  * This process begins to wait for "count" requests, the first of which is at
  * "first"; "owner" is the hash of their owner.  The partitions of the set must be
- * locked exclusively.  The process looks next (dlock_queue_look).
+ * locked exclusively.
+ *
+ * Returns when to look at them, see dlock_queue_look(); the process looks after
+ * deadlock_timeout in any case.
  */
-void
+DLockTime
 dlock_queue_enter(Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
+	DLockTime	until;
 
 	Assert(mine->state == DLOCK_PROCESS_IDLE);
 	mine->called = false;
@@ -354,9 +358,7 @@ dlock_queue_enter(Oid database, uint32 owner,
 	mine->since = now;
 	pg_write_barrier();
 	mine->state = DLOCK_PROCESS_WAITING;
-	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
-		 request != NULL; request = dlock_space_request_next(request))
-		request->deadline = DLOCK_TIME_FOREVER; /* none to pass on */
+	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
 }
 
 /*

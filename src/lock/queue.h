@@ -47,9 +47,9 @@ extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTim
 extern void dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now);
 extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway);
 
-extern void dlock_queue_enter(Oid database, uint32 owner,
-							  const DLockPartitionSet *set, int count,
-							  DLockMemoryRef first, DLockTime now);
+extern DLockTime dlock_queue_enter(Oid database, uint32 owner,
+								   const DLockPartitionSet *set, int count,
+								   DLockMemoryRef first, DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);

@@ -271,29 +271,42 @@ look(DLockWaitCall *waiting, DLockTime *until)
 	return answer;
 }
 
-/* Wait, being in the queue, and ask again until there is an answer. */
+/*
+ * Wait, being in the queue, and ask again until there is an answer.
+ *
+ * A backend has looked when it enters the queue, under the same locks, and what changes
+ * after that sets its latch.  So it need not look before its first nap, unless an
+ * interrupt is pending: to process that may reset the latch.
+ */
 static DLockAcquireAnswer
 wait_in_queue(DLockWaitCall *waiting)
 {
 	static uint32 event = 0;
+	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
+	DLockTime	until = waiting->granted.until;
 
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockAcquire");
-	for (;;)
+	for (bool looks = InterruptPending;; looks = true)
 	{
-		DLockAcquireAnswer answer;
-		DLockTime	until;
 		DLockTime	now;
 
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		answer = look(waiting, &until);
+		if (looks)
+		{
+			ResetLatch(MyLatch);
+			CHECK_FOR_INTERRUPTS();
+			answer = look(waiting, &until);
+		}
 		if (answer != DLOCK_ANSWER_QUEUED)
 			return answer;
 
 		now = dlock_clock_now();
 		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
-			return give_up(waiting);
+		{
+			if (looks)
+				return give_up(waiting);
+			continue;
+		}
 		if (!dlock_signal_listens())
 		{
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
@@ -363,7 +376,7 @@ call(DLockWaitCall *waiting)
 bool
 dlock_wait_is_long(const DLockAcquireGranted *granted)
 {
-	return dlock_clock_now() - granted->since >= (DLockTime) DeadlockTimeout * 1000;
+	return dlock_clock_now() - granted->until >= (DLockTime) DeadlockTimeout * 1000;
 }
 
 static DLockAcquireAnswer
