@@ -445,7 +445,7 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *cou
 }
 
 /*
- * May somebody wait for a lease, or above it for that of its path?  A hint, unless its
+ * May somebody wait for a lease, or for an intent of its path?  A hint, unless its
  * partition is locked.
  */
 bool
