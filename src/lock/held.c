@@ -258,6 +258,7 @@ dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int c
 		CHECK_FOR_INTERRUPTS();
 		renewed[i] = renew_lease(db, &targets[i], &renew);
 	}
+	dlock_step_close();			/* no pins while it waits */
 	dlock_flush_commit(renew.lsn);
 }
 
@@ -268,6 +269,7 @@ dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime 
 	DLockHeldRenewal renew = {.ttl = ttl};
 	int			renewed = run_on_owned(db, owner_name, renew_lease, &renew);
 
+	dlock_step_close();			/* no pins while it waits */
 	dlock_flush_commit(renew.lsn);
 	return renewed;
 }

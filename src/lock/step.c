@@ -111,7 +111,7 @@ dlock_step_open(void)
 	npins = 0;
 }
 
-/* The store is about to be closed: give up all pins. */
+/* The store is about to be closed, or a flush to be waited for: give up all pins. */
 void
 dlock_step_close(void)
 {
