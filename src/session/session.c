@@ -70,7 +70,7 @@
 #include "session/session.h"
 #include "space/memory.h"
 #include "space/slot.h"
-#include "space/walk.h"
+#include "space/space.h"
 #include "store/am.h"
 #include "store/flush.h"
 #include "store/store.h"
@@ -484,7 +484,7 @@ unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_ABSENT);
 	dlock_queue_dismiss(shared->oid);
-	dlock_walk_purge(shared->oid);
+	dlock_space_purge(shared->oid);
 }
 
 /* Read the store from the start.  The load lock must be held. */
@@ -519,7 +519,7 @@ read_store(DLockDatabase *db)
 	PG_CATCH();
 	{
 		/* Leave the memory to other databases. */
-		dlock_walk_purge(shared->oid);
+		dlock_space_purge(shared->oid);
 		dlock_slot_clear(&shared->slots);
 		PG_RE_THROW();
 	}
@@ -635,7 +635,7 @@ dlock_session_purge(DLockDatabaseShared *shared)
 	if (locked && pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_ABSENT)
 	{
 		dlock_stat_attach(&shared->stats);
-		dlock_walk_purge(shared->oid);
+		dlock_space_purge(shared->oid);
 		dlock_slot_clear(&shared->slots);
 	}
 	dlock_database_settle(shared);

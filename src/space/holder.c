@@ -46,7 +46,7 @@
 #define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
 
 /* The buckets, and numbers of them as powers of 2; set once, in the postmaster. */
-DLockMemoryRef *dlock_holder_tokens = NULL;
+static DLockMemoryRef *token_buckets = NULL;
 static DLockMemoryRef *owner_buckets = NULL;
 static uint32 token_bits = 0;
 static uint32 owner_bits = 0;
@@ -73,7 +73,7 @@ dlock_holder_startup(DLockMemoryRef *place, uint32 bits)
 {
 	token_bits = bits;
 	owner_bits = bits - OWNER_BITS_LESS;
-	dlock_holder_tokens = place;
+	token_buckets = place;
 	owner_buckets = place + ((Size) 1 << token_bits);
 	owner_locks = GetNamedLWLockTranche("dlock_owner");
 }
@@ -84,8 +84,8 @@ token_bucket(uint32 hash, DLockToken token)
 {
 	uint32		per_partition = (1U << token_bits) / DLOCK_PARTITION_COUNT;
 
-	return &dlock_holder_tokens[dlock_partition_of(hash) * per_partition +
-								murmurhash32((uint32) token) % per_partition];
+	return &token_buckets[dlock_partition_of(hash) * per_partition +
+						  murmurhash32((uint32) token) % per_partition];
 }
 
 static inline uint32
@@ -200,10 +200,6 @@ dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		/* Only intents follow, or only older ones. */
-		if (lease->indexed && (lease->part == DLOCK_PART_INTENT ||
-							   (newest != NULL && newest->indexed && !entry->shuffled)))
-			break;
 		if (lease->part == DLOCK_PART_INTENT || (newest != NULL && lease->token < newest->token))
 			continue;
 		if (dlock_rule_is_live(dlock_holder_told_until(lease), now))

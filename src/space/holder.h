@@ -61,12 +61,6 @@ typedef struct DLockHolderTexts
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockHolderTexts;
 
-/*
- * The buckets of the index of tokens: as many as those of the space (space/space.c), and
- * in the same partitions.  Linked by "token_next".
- */
-extern DLockMemoryRef *dlock_holder_tokens;
-
 /* set-up */
 extern Size dlock_holder_size(uint32 bits);
 extern void dlock_holder_request(void);

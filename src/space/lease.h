@@ -41,9 +41,8 @@ typedef struct DLockSpaceEntry
 {
 	DLockTime	earliest;		/* all leases on the lock block until then */
 	DLockMemoryRef next;		/* next entry of the bucket */
-	DLockMemoryRef holders;		/* leases: the few that are not "indexed";
-								 * then the others, the newest token first
-								 * unless "shuffled"; then indexed intents */
+	DLockMemoryRef holders;		/* leases: first the few that are not
+								 * "indexed" */
 	DLockMemoryRef queue;		/* requests that wait */
 	Oid			database;
 	uint32		hash;
@@ -54,7 +53,6 @@ typedef struct DLockSpaceEntry
 	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;
 	uint8		lodges:1;		/* a lease or request lies in its cell */
-	uint8		shuffled:1;		/* indexed leases may not stand by token */
 	uint8		places:1;		/* there may be places in the queue */
 	char		name[FLEXIBLE_ARRAY_MEMBER];	/* or as much as fits */
 } DLockSpaceEntry;
@@ -251,14 +249,6 @@ dlock_space_is_over(const DLockSpaceLease *request, DLockTime now)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	return request->placed && request->process < 0 && request->confirmed <= now;
-}
-
-/* The next lease in the same bucket of the index of tokens.  Lock as for next. */
-static inline DLockSpaceLease *
-dlock_space_next_indexed(DLockSpaceLease *lease)
-{
-	Assert(lease->indexed && dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
-	return dlock_space_lease_at(lease->token_next);
 }
 
 /* The next lock of the same bucket, likewise. */

@@ -328,13 +328,6 @@ dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id)
 	return entry->places ? find(entry, client, NULL, id) : NULL;
 }
 
-/* Are there places, in whatever database? */
-bool
-dlock_place_is_any(void)
-{
-	return pg_atomic_read_u32(&shared->count) > 0;
-}
-
 /*
  * The locks of all places in a database, one for each; palloc'd, with their number in
  * "count".  All partitions must be locked, so no place comes or goes.

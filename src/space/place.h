@@ -56,7 +56,6 @@ extern void dlock_place_set_process(DLockSpaceLease *request, int process);
 extern uint32 dlock_place_client(Oid database, const DLockBytes *name);
 extern void dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until);
 extern void dlock_place_remove(DLockSpaceLease *request);
-extern bool dlock_place_is_any(void);
 extern DLockSpaceLease *dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner);
 extern DLockSpaceLease *dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id);
 extern DLockSpaceEntry **dlock_place_locks(Oid database, int *count);

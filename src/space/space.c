@@ -25,6 +25,7 @@
 #include "storage/shmem.h"
 
 #include "base/compat.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -34,11 +35,19 @@
 #include "space/signal.h"
 #include "space/space.h"
 
-DLockMemoryRef *dlock_space_buckets = NULL;
-uint32		dlock_space_bits = 0;
-
-/* A bucket for each so many bytes of dlock.max_memory. */
+/* A bucket for each so many bytes of dlock.max_memory, and at least so many, as a power of 2. */
 #define BYTES_PER_BUCKET	256
+#define MIN_BITS			12
+
+/* How many buckets, a power of 2, a walk visits before it lets others have the partition. */
+#define VISIT_BUCKETS		32
+
+StaticAssertDecl((1 << MIN_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS == 0,
+				 "a partition is a multiple of what a walk visits at a time");
+
+/* The buckets, and their number as a power of 2; set once, in the postmaster. */
+static DLockMemoryRef *buckets = NULL;
+static uint32 bucket_bits = 0;
 
 #define NONE			DLOCK_MEMORY_NONE
 #define ENTRY_AT(ref)	((DLockSpaceEntry *) dlock_memory_at(ref))
@@ -48,7 +57,7 @@ uint32		dlock_space_bits = 0;
 static Size
 buckets_size(void)
 {
-	return sizeof(DLockMemoryRef) << dlock_space_bits;
+	return sizeof(DLockMemoryRef) << bucket_bits;
 }
 
 /* Ask for the shared memory and the locks of the space. */
@@ -57,8 +66,8 @@ dlock_space_request(void)
 {
 	Size		memory = (Size) dlock_settings_max_memory_kb * 1024;
 
-	dlock_space_bits = Max(DLOCK_SPACE_MIN_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
-	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(dlock_space_bits)));
+	bucket_bits = Max(MIN_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
+	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(bucket_bits)));
 	dlock_partition_request();
 	dlock_holder_request();
 }
@@ -70,21 +79,21 @@ dlock_space_request(void)
 void
 dlock_space_startup(void)
 {
-	Size		size = buckets_size() + dlock_holder_size(dlock_space_bits);
+	Size		size = buckets_size() + dlock_holder_size(bucket_bits);
 	bool		found;
 
-	dlock_space_buckets = ShmemInitStruct("dlock space", size, &found);
+	buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
-		memset(dlock_space_buckets, 0, size);
+		memset(buckets, 0, size);
 	dlock_partition_startup();
-	dlock_holder_startup(dlock_space_buckets + ((Size) 1 << dlock_space_bits), dlock_space_bits);
+	dlock_holder_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
 }
 
 /* The bucket of a hash.  Those of a partition lie side by side. */
 static inline DLockMemoryRef *
 bucket_of(uint32 hash)
 {
-	return &dlock_space_buckets[hash >> (32 - dlock_space_bits)];
+	return &buckets[hash >> (32 - bucket_bits)];
 }
 
 /* Where in the cell of an entry a lease lies: behind the name. */
@@ -283,7 +292,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = entry->shuffled = entry->places = false;
+	entry->lodges = entry->places = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -382,37 +391,6 @@ has_many(DLockSpaceEntry *entry)
 	return lease != NULL;
 }
 
-/*
- * In front of which lease does a new one hang on its lock?  A few come first, then those
- * that are found by the index of tokens, of which the newest comes first, then intents.
- */
-static DLockMemoryRef
-follower_of(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
-{
-	DLockSpaceLease *next;
-
-	if (!lease->indexed)
-		return entry->holders;
-	if (lease->part == DLOCK_PART_INTENT)
-		return NONE;
-	next = dlock_space_holders(entry);
-	while (next != NULL && !next->indexed)
-		next = dlock_space_next(next);
-	return (next != NULL) ? dlock_memory_ref(next) : NONE;
-}
-
-/* Put a lease that hangs on nothing into the list of its lock. */
-static void
-insert_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
-{
-	DLockMemoryRef before = follower_of(entry, lease);
-
-	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease), before, LOCK_NODE);
-	if (lease->indexed && lease->part != DLOCK_PART_INTENT && before != NONE &&
-		LEASE_AT(before)->part != DLOCK_PART_INTENT && LEASE_AT(before)->token > lease->token)
-		entry->shuffled = true;
-}
-
 /* Hang a lease on its lock, as one that is held; as an intent of "path" unless that is NULL. */
 static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
@@ -426,7 +404,8 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 		path->next_part = dlock_memory_ref(lease);
 	}
 	lease->indexed = has_many(entry);
-	insert_holder(entry, lease);
+	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
+							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
@@ -580,12 +559,8 @@ dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 void
 dlock_space_succeed(DLockSpaceLease *lease, DLockToken token)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-
-	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	dlock_holder_change(lease, token);
-	dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
-	insert_holder(entry, lease);
 	lease->level = synchronous_commit;
 	lease->confirmed = 0;
 	if (lease->slot != DLOCK_SLOT_NONE)
@@ -653,10 +628,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);
 		if (entry->holders == NONE)
-		{
 			entry->earliest = DLOCK_TIME_FOREVER;
-			entry->shuffled = false;
-		}
 	}
 	else
 		unlink_request(entry, lease);
@@ -671,4 +643,124 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	*link = entry->next;
 	dlock_memory_text_free(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len);
 	dlock_memory_give_back(dlock_memory_ref(entry));
+}
+
+/* ---- all of a database ---- */
+
+/* The lock of the partition that a bucket is in. */
+static inline LWLock *
+lock_of_bucket(uint32 bucket)
+{
+	return dlock_partition_lwlock(bucket << (32 - bucket_bits));
+}
+
+/* Visit the leases on a lock, and the requests for it. */
+static void
+visit_entry(DLockSpaceEntry *entry, DLockSpaceVisitor visitor, void *arg)
+{
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
+		visitor(entry, lease, arg);
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL; request = dlock_space_next(request))
+		visitor(entry, request, arg);
+}
+
+/*
+ * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones too,
+ * and for every request, in the order of its queue.  A lock is visited in one go; the
+ * partition is unlocked after VISIT_BUCKETS, so the whole is no snapshot.
+ *
+ * The visitor runs under the partition lock in shared mode and must neither change
+ * anything nor wait; it may allocate local memory.
+ */
+void
+dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
+{
+	Assert(!dlock_partition_is_any_held());
+	for (uint32 first = 0; first < 1U << bucket_bits; first += VISIT_BUCKETS)
+	{
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(lock_of_bucket(first), LW_SHARED);
+		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+		for (uint32 bucket = first; bucket < first + VISIT_BUCKETS; bucket++)
+		{
+			for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL;
+				 entry = dlock_space_next_entry(entry))
+			{
+				if (!OidIsValid(database) || entry->database == database)
+					visit_entry(entry, visitor, arg);
+			}
+		}
+		LWLockRelease(lock_of_bucket(first));
+	}
+}
+
+/* The same for one lock. */
+void
+dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor visitor, void *arg)
+{
+	uint32		hash = dlock_name_hash(database, name);
+	DLockSpaceEntry *entry;
+
+	dlock_partition_lock(hash, LW_SHARED);
+	entry = dlock_space_find(database, hash, name);
+	if (entry != NULL)
+		visit_entry(entry, visitor, arg);
+	dlock_partition_unlock(hash);
+}
+
+/* Forget the leases on a lock, and its places; with "paths", leases on paths alone. */
+static void
+purge_entry(DLockSpaceEntry *entry, bool paths)
+{
+	DLockSpaceLease *request = paths ? NULL : dlock_space_queue(entry);
+	DLockSpaceLease *next;
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
+	{
+		next = dlock_space_next(lease);
+		if (paths && lease->part != DLOCK_PART_PATH)
+			continue;
+		/* No refresh: the paths of intents may have gone. */
+		entry->held_modes = DLOCK_RULE_BIT(lease->mode);
+		dlock_space_remove(entry, lease);
+	}
+
+	/* The entry has gone with its last lease, unless there are requests. */
+	for (; request != NULL; request = next)
+	{
+		next = dlock_space_next(request);
+		if (request->placed)
+			dlock_space_remove(entry, request);
+	}
+}
+
+/*
+ * Forget every lease and every place of a database.  No other backend may be using the
+ * leases of that database.
+ *
+ * Paths go first: a session that ends meanwhile looks for the path that is bound to it, and
+ * follows that to its intents.
+ */
+void
+dlock_space_purge(Oid database)
+{
+	uint32		count = 1U << bucket_bits;
+
+	for (uint32 i = 0; i < 2 * count; i++)
+	{
+		uint32		bucket = i % count;
+		DLockSpaceEntry *next;
+
+		/* Most buckets of most servers are empty; a glance needs no lock. */
+		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
+			continue;
+		LWLockAcquire(lock_of_bucket(bucket), LW_EXCLUSIVE);
+		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
+		{
+			next = dlock_space_next_entry(entry);
+			if (entry->database == database)
+				purge_entry(entry, i < count);
+		}
+		LWLockRelease(lock_of_bucket(bucket));
+	}
 }

@@ -12,14 +12,8 @@
 #include "space/lease.h"
 #include "space/partition.h"
 
-/*
- * The buckets, and their number as a power of 2, at least so many that each partition has some;
- * set once, in the postmaster.
- */
-#define DLOCK_SPACE_MIN_BITS	12
-
-extern DLockMemoryRef *dlock_space_buckets;
-extern uint32 dlock_space_bits;
+/* What is done with a lease or a request on a lock. */
+typedef void (*DLockSpaceVisitor) (DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg);
 
 /* set-up */
 extern void dlock_space_request(void);
@@ -56,5 +50,10 @@ extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);
 extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now);
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
+
+/* all of a database */
+extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_purge(Oid database);
 
 #endif							/* DLOCK_SPACE_H */

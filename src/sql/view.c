@@ -36,7 +36,7 @@
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/signal.h"
-#include "space/walk.h"
+#include "space/space.h"
 #include "sql/value.h"
 #include "store/flush.h"
 #include "store/store.h"
@@ -105,14 +105,18 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockHolderTexts texts;
-	DLockLeaseValue value = dlock_holder_value(lease, &texts);
-
-	DLockTime	blocks_until = dlock_holder_blocks_until(lease);
-	DLockTime	deadline = value.term.deadline;
+	DLockLeaseValue value;
+	DLockTime	blocks_until;
+	DLockTime	deadline;
 	bool		unconfirmed;
 
+	if (lease->kind != DLOCK_SPACE_HELD)
+		return;
+	blocks_until = dlock_holder_blocks_until(lease);
 	if (blocks_until <= state->now)
 		return;
+	value = dlock_holder_value(lease, &texts);
+	deadline = value.term.deadline;
 	value.term.deadline = dlock_holder_told_until(lease);
 	unconfirmed = dlock_rule_is_live(deadline, state->now) &&
 		!dlock_rule_is_live(value.term.deadline, state->now);
@@ -237,12 +241,12 @@ list_leases(FunctionCallInfo fcinfo, const DLockBytes *names, int count)
 	}
 	begin_collecting(&state, &db);
 	if (names == NULL)
-		dlock_walk_leases(db.shared->oid, visit_memory, &state);
+		dlock_space_visit(db.shared->oid, visit_memory, &state);
 	for (int i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		state.name = &names[i];
-		dlock_walk_lock(db.shared->oid, &names[i], visit_memory, &state);
+		dlock_space_visit_lock(db.shared->oid, &names[i], visit_memory, &state);
 	}
 	dlock_session_close(&db);
 	return put_leases(fcinfo, &state);
@@ -463,18 +467,22 @@ blockers_of(DLockViewQueue *queue, DLockSpaceLease *request, DLockTime now)
 	return queue->arrays[request->mode];
 }
 
-/* A visitor of queues: make rows of the requests. */
+/* A visitor of the space: make rows of the requests. */
 static void
 visit_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 {
 	DLockViewQueue *queue = arg;
-	DLockTime	now = dlock_clock_now();
-	TimestampTz wall = dlock_clock_wall();
 	int			pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0;
+	DLockTime	now;
+	TimestampTz wall;
 	DLockTime	since;
 	DLockHolderTexts texts;
 	DLockValueRow *row;
 
+	if (request->kind == DLOCK_SPACE_HELD)
+		return;
+	now = dlock_clock_now();
+	wall = dlock_clock_wall();
 	if (entry != queue->entry || request == dlock_space_queue(entry))
 		begin_queue(queue, entry, now);
 	queue->position++;
@@ -512,7 +520,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	dlock_walk_queues(db.shared->oid, visit_request, queue);
+	dlock_space_visit(db.shared->oid, visit_request, queue);
 	dlock_session_close(&db);
 	foreach(cell, queue->rows)
 		dlock_value_put(lfirst(cell), fcinfo);

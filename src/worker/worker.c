@@ -57,7 +57,7 @@
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/place.h"
-#include "space/walk.h"
+#include "space/space.h"
 #include "store/flush.h"
 #include "worker/worker.h"
 
@@ -184,9 +184,7 @@ sweep(DLockWorker *worker, DLockTime now)
 	worker->count = 0;
 	worker->room = 64;
 	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
-	dlock_walk_leases(InvalidOid, collect_due, worker);
-	if (dlock_place_is_any())
-		dlock_walk_queues(InvalidOid, collect_due, worker);
+	dlock_space_visit(InvalidOid, collect_due, worker);
 
 	DLOCK_FAULT("worker_swept");
 	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);
