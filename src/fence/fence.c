@@ -380,7 +380,6 @@ static void
 check_live(const DLockBytes *resource, DLockToken token)
 {
 	DLockHolderTarget target = {
-		.by = DLOCK_BY_TOKEN,
 		.name = *resource,
 		.token = token
 	};

@@ -64,7 +64,7 @@ find_wanted(DLockStep *step, DLockHeldFind *found)
 	if (lack != DLOCK_LACKS_NOTHING || found->lease == NULL)
 		return lack;
 	role = found->lease->role;
-	if (!dlock_holder_is_wanted(found->target, found->lease, step->now))
+	if (!dlock_holder_is_wanted(found->lease, found->target->closed, step->now))
 		found->lease = NULL;
 	else if (role != GetUserId() && role != step->member_of)
 	{
@@ -111,10 +111,9 @@ run_on_owned(DLockDatabase *db, const DLockBytes *owner_name, DLockHeldAction ac
 
 	for (int i = 0; i < count && (i != own || done == 0); i++)
 	{
-		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
+		DLockHolderTarget target = {.hash = refs[i].hash,.token = refs[i].token,.skip = true};
 
 		CHECK_FOR_INTERRUPTS();
-		target.skip = true;
 		done += action(db, &target, arg);
 	}
 	pfree(refs);
@@ -219,7 +218,7 @@ try_renew(DLockStep *step, void *arg)
 	}
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
-	lease->called |= renew->found.target->by == DLOCK_BY_OWNER;
+	lease->called |= renew->found.target->token == DLOCK_TOKEN_NONE;
 	dlock_step_renew(step, lease, &renewal.term, renewal.must_log);
 	renew->lsn = Max(renew->lsn, lease->lsn);
 	if (renewal.term.deadline < term.deadline)
@@ -724,7 +723,7 @@ try_expire(DLockStep *step, void *arg)
 DLockTime
 dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool forced)
 {
-	DLockHolderTarget target = dlock_holder_target(hash, token);
+	DLockHolderTarget target = {.hash = hash,.token = token};
 	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = forced};
 	DLockStep	step;
 
@@ -783,7 +782,7 @@ try_stop(DLockStep *step, void *arg)
 void
 dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockHeldStop how)
 {
-	DLockHolderTarget target = dlock_holder_target(hash, token);
+	DLockHolderTarget target = {.hash = hash,.token = token};
 	DLockHeldExpiry end = {.found = {.target = &target},.how = how};
 	DLockStep	step;
 

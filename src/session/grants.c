@@ -140,7 +140,7 @@ check_prepare(void)
 
 	for (int i = 0; i < nbound; i++)
 	{
-		DLockHolderTarget target = dlock_holder_target(items[i].hash, items[i].token);
+		DLockHolderTarget target = {.hash = items[i].hash,.token = items[i].token};
 
 		dlock_session_shared(&db);
 		if (items[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
@@ -209,7 +209,7 @@ dlock_grants_are_awaited(void)
 		DLockSpaceLease *lease;
 
 		dlock_partition_lock(items[i].hash, LW_SHARED);
-		lease = dlock_space_find_token(MyDatabaseId, items[i].hash, items[i].token);
+		lease = dlock_holder_find_token(MyDatabaseId, items[i].hash, items[i].token);
 		awaited = lease != NULL && dlock_holder_is_awaited(lease);
 		dlock_partition_unlock(items[i].hash);
 	}
@@ -227,7 +227,7 @@ forget_ended(void)
 	dlock_session_shared(&db);
 	for (int i = 0; i < nbound; i++)
 	{
-		DLockHolderTarget target = dlock_holder_target(items[i].hash, items[i].token);
+		DLockHolderTarget target = {.hash = items[i].hash,.token = items[i].token};
 
 		if (dlock_held_is_live(&db, &target))
 			items[left++] = items[i];
@@ -302,7 +302,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
 		now = dlock_clock_now();
-		lease = dlock_space_find_token(db->shared->oid, item->hash, item->token);
+		lease = dlock_holder_find_token(db->shared->oid, item->hash, item->token);
 
 		/* What was ended by force stays ended. */
 		if (lease != NULL && !lease->stopped && dlock_rule_is_live(lease->deadline, now))

@@ -504,7 +504,7 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireGranted *granted = &waiting->granted;
 	DLockHolderTarget target = {
-		.by = DLOCK_BY_TOKEN,.hash = dlock_name_hash(db->shared->oid, waiting->name),
+		.hash = dlock_name_hash(db->shared->oid, waiting->name),
 		.name = *waiting->name,.token = waiting->token
 	};
 	DLockAcquireAnswer answer;

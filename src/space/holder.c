@@ -9,14 +9,8 @@
  *	  of the owner.  The role is no part of the key, since a caller that asks
  *	  for the leases of a name may be a member of several roles.
  *
- *	  The index of tokens has leases on locks with more than DLOCK_HOLDER_FEW.
- *	  Most locks have one lease, which is found with its lock, and what is not
- *	  touched costs no cache miss.  On a lock the leases that are not in the
- *	  index ("indexed") come first.  A lease stays in the index, or out of it,
- *	  until it ends.
- *
- *	  Lock rules.  A token lies in the partition of its lock, whose lock
- *	  protects it.  The buckets of owners are protected by a set of LWLocks of
+ *	  Lock rules.  The index of tokens has all leases, each in the partition of its
+ *	  lock, whose lock protects it.  The buckets of owners are protected by a set of LWLocks of
  *	  their own.  One of these is taken after partition locks or without any,
  *	  never before, and never two.  A lease leaves its owner's bucket before its
  *	  memory is given back, so a process that finds a lease there may look at it
@@ -42,6 +36,9 @@
 
 /* There are fewer owners than leases. */
 #define OWNER_BITS_LESS		2
+
+/* So many leases on a lock are looked through before an index is asked. */
+#define FEW					8
 
 #define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
 
@@ -125,8 +122,8 @@ unlink_token(DLockSpaceLease *lease)
 {
 	DLockMemoryRef *link = token_bucket(dlock_space_entry_of(lease)->hash, lease->token);
 
-	for (DLockSpaceLease *other; (other = dlock_space_lease_at(*link)) != lease;)
-		link = &other->token_next;
+	while (*link != dlock_memory_ref(lease))
+		link = &dlock_space_lease_at(*link)->token_next;
 	*link = lease->token_next;
 }
 
@@ -138,8 +135,7 @@ void
 dlock_holder_add(DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	if (lease->indexed)
-		link_token(lease);
+	link_token(lease);
 
 	/* An intent is found through the lock of its path. */
 	if (lease->part != DLOCK_PART_INTENT)
@@ -158,8 +154,7 @@ void
 dlock_holder_remove(DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	if (lease->indexed)
-		unlink_token(lease);
+	unlink_token(lease);
 	if (lease->part != DLOCK_PART_INTENT)
 	{
 		uint32		bucket = owner_bucket_of_lease(lease);
@@ -178,11 +173,9 @@ dlock_holder_change(DLockSpaceLease *lease, DLockToken token)
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
-	if (lease->indexed)
-		unlink_token(lease);
+	unlink_token(lease);
 	lease->token = token;
-	if (lease->indexed)
-		link_token(lease);
+	link_token(lease);
 	LWLockRelease(lock);
 }
 
@@ -210,95 +203,98 @@ dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending)
 	return newest;
 }
 
-/* Has a lease a token?  Its intents have it, too, but are no leases of their own. */
-static inline bool
-has_token(const DLockSpaceLease *lease, DLockToken token)
-{
-	return lease->token == token && lease->part != DLOCK_PART_INTENT;
-}
-
 /*
- * The lease with a token on a lock; NULL if there is none.  Lock as for newest.
+ * The lease with a token on a lock with this hash, of the path if there are intents; NULL if
+ * there is none.  Lock as for newest.
  */
 DLockSpaceLease *
-dlock_holder_find_token(const DLockSpaceEntry *entry, DLockToken token)
+dlock_holder_find_token(Oid database, uint32 hash, DLockToken token)
 {
-	DLockSpaceLease *lease = dlock_space_lease_at(entry->holders);
+	DLockSpaceLease *lease = dlock_space_lease_at(*token_bucket(hash, token));
 
-	Assert(dlock_partition_is_held(entry->hash));
-	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
-	{
-		if (has_token(lease, token))
-			return lease;
-	}
-	if (lease == NULL)
-		return NULL;
-
-	lease = dlock_space_lease_at(*token_bucket(entry->hash, token));
-	while (lease != NULL && (!has_token(lease, token) || lease->entry != dlock_memory_ref(entry)))
+	Assert(dlock_partition_is_held(hash));
+	while (lease != NULL && (lease->token != token || lease->part == DLOCK_PART_INTENT ||
+							 dlock_space_entry_of(lease)->hash != hash ||
+							 dlock_space_entry_of(lease)->database != database))
 		lease = dlock_space_lease_at(lease->token_next);
 	return lease;
 }
 
+/* What is looked for: a lease of an owner on a lock. */
+typedef struct DLockHolderSearch
+{
+	DLockSpaceEntry *entry;
+	const DLockBytes *name;		/* of the owner */
+	Oid			role;			/* of the owner ... */
+	bool		any_role;		/* ... or, if it has none, any but these */
+	const List *strangers;
+	bool		closed;			/* see DLockHolderTarget */
+	DLockMode	mode;			/* that is_own_way() asks about */
+	DLockTime	now;
+	DLockSpaceLease *found;
+} DLockHolderSearch;
+
 /*
  * Visit leases until a visitor is done: those on a lock, and those of the owners of a
  * name beside them, so that the shorter list decides how long it takes.  Each lease on
- * the lock of such an owner is visited, some of them twice, and others with them.
+ * the lock of such an owner is visited, some of them twice, and others with them.  Returns
+ * what has been found.
  */
-static pg_attribute_always_inline void
-visit_owned(DLockSpaceEntry *entry, const DLockBytes *owner_name,
-			bool (*visit) (DLockSpaceLease *lease, void *arg), void *arg)
+static pg_attribute_always_inline DLockSpaceLease *
+visit_owned(DLockHolderSearch *search, bool (*visit) (DLockHolderSearch *search, DLockSpaceLease *lease))
 {
 	uint32		bucket;
-	DLockSpaceLease *held = dlock_space_holders(entry);
+	DLockSpaceLease *held = dlock_space_holders(search->entry);
 	DLockSpaceLease *owned;
 	bool		done = false;
 
-	Assert(dlock_partition_is_held(entry->hash));
-
 	/* Most locks have few holders; no need for another lock. */
-	for (int i = 0; i < DLOCK_HOLDER_FEW && held != NULL; i++)
+	for (int i = 0; i < FEW && held != NULL && !done; i++)
 	{
-		if (visit(held, arg))
-			return;
+		done = visit(search, held);
 		held = dlock_space_next(held);
 	}
-	if (held == NULL)
-		return;
+	if (held == NULL || done)
+		return search->found;
 
-	bucket = owner_bucket_of(entry->database, owner_name);
+	bucket = owner_bucket_of(search->entry->database, search->name);
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
 	owned = dlock_space_lease_at(owner_buckets[bucket]);
 	while (held != NULL && owned != NULL && !done)
 	{
-		done = visit(held, arg) || visit(owned, arg);
+		done = visit(search, held) || visit(search, owned);
 		held = dlock_space_next(held);
 		owned = dlock_space_lease_at(owned->u.owner.next);
 	}
 	LWLockRelease(owner_lock(bucket));
+	return search->found;
 }
 
-typedef struct DLockHolderOwned
+/*
+ * Is a lease live; or, if "closed", over, and its lock closed by its lock delay?  The
+ * partition lock must be held.
+ */
+bool
+dlock_holder_is_wanted(const DLockSpaceLease *lease, bool closed, DLockTime now)
 {
-	const DLockSpaceEntry *entry;
-	const DLockOwner *owner;
-	DLockMode	mode;			/* that is_own_way() asks about */
-	DLockTime	now;
-	DLockSpaceLease *found;
-} DLockHolderOwned;
+	if (dlock_rule_is_live(lease->deadline, now))
+		return !closed;
+	return closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
+}
 
-/* A visitor: find a live lease of the owner. */
+/* A visitor: find the lease that the owner stands for.  One of the role comes before all others. */
 static bool
-find_live(DLockSpaceLease *lease, void *arg)
+find_wanted(DLockHolderSearch *search, DLockSpaceLease *lease)
 {
-	DLockHolderOwned *owned = arg;
+	bool		own = lease->role == search->role;
 
-	if (lease->entry != dlock_memory_ref(owned->entry) || lease->part == DLOCK_PART_INTENT ||
-		!dlock_rule_is_live(lease->deadline, owned->now) ||
-		!dlock_space_is_owned(lease, owned->owner))
+	if (lease->entry != dlock_memory_ref(search->entry) || lease->part == DLOCK_PART_INTENT ||
+		!dlock_holder_is_wanted(lease, search->closed, search->now) ||
+		!dlock_space_is_owner_name(lease, search->name))
 		return false;
-	owned->found = lease;
-	return true;
+	if (own || (search->any_role && search->found == NULL && !list_member_oid(search->strangers, lease->role)))
+		search->found = lease;
+	return own;
 }
 
 /*
@@ -308,61 +304,9 @@ find_live(DLockSpaceLease *lease, void *arg)
 DLockSpaceLease *
 dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
 {
-	DLockHolderOwned owned = {.entry = entry,.owner = owner,.now = now};
+	DLockHolderSearch search = {.entry = entry,.name = &owner->name,.role = owner->role,.now = now};
 
-	visit_owned(entry, &owner->name, find_live, &owned);
-	return owned.found;
-}
-
-/* The target that the hash of a name and a token stand for. */
-DLockHolderTarget
-dlock_holder_target(uint32 hash, DLockToken token)
-{
-	return (DLockHolderTarget)
-	{
-		.by = DLOCK_BY_REF,.hash = hash,.token = token
-	};
-}
-
-/*
- * Is a lease live; or, if the target wants that, over, and its lock closed by
- * its lock delay?  The partition lock must be held.
- */
-bool
-dlock_holder_is_wanted(const DLockHolderTarget *target, const DLockSpaceLease *lease,
-					   DLockTime now)
-{
-	if (dlock_rule_is_live(lease->deadline, now))
-		return !target->closed;
-	return target->closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
-}
-
-typedef struct DLockHolderNamed
-{
-	const DLockSpaceEntry *entry;
-	const DLockHolderTarget *target;
-	const List *strangers;
-	DLockTime	now;
-	DLockSpaceLease *found;
-} DLockHolderNamed;
-
-/*
- * A visitor: find the lease that an owner's name rather stands for.  One of the current
- * user comes before all others.
- */
-static bool
-find_named(DLockSpaceLease *lease, void *arg)
-{
-	DLockHolderNamed *named = arg;
-	bool		own = lease->role == GetUserId();
-
-	if (lease->entry != dlock_memory_ref(named->entry) || lease->part == DLOCK_PART_INTENT ||
-		!dlock_holder_is_wanted(named->target, lease, named->now) ||
-		!dlock_space_is_owner_name(lease, &named->target->owner))
-		return false;
-	if (own || (named->found == NULL && !list_member_oid(named->strangers, lease->role)))
-		named->found = lease;
-	return own;
+	return visit_owned(&search, find_wanted);
 }
 
 /*
@@ -374,10 +318,12 @@ DLockSpaceLease *
 dlock_holder_find_named(DLockSpaceEntry *entry, const DLockHolderTarget *target,
 						const List *strangers)
 {
-	DLockHolderNamed named = {entry, target, strangers, dlock_clock_now(), NULL};
+	DLockHolderSearch search = {
+		.entry = entry,.name = &target->owner,.role = GetUserId(),.any_role = true,
+		.strangers = strangers,.closed = target->closed,.now = dlock_clock_now()
+	};
 
-	visit_owned(entry, &target->owner, find_named, &named);
-	return named.found;
+	return visit_owned(&search, find_wanted);
 }
 
 /* Write down the leases that dlock_holder_list() is for, up to "room"; returns how many there are. */
@@ -623,7 +569,7 @@ dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mo
 DLockSpaceLease *
 dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_holder_find_token(entry, request->token);
+	DLockSpaceLease *lease = dlock_holder_find_token(entry->database, entry->hash, request->token);
 
 	return (lease != NULL && dlock_rule_is_live(lease->deadline, now)) ? lease : NULL;
 }
@@ -690,10 +636,9 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
  * safe: its term changes only under the partition locks of all its parts, the rest never.
  */
 static bool
-find_in_way(DLockSpaceLease *lease, void *arg)
+find_in_way(DLockHolderSearch *search, DLockSpaceLease *lease)
 {
-	DLockHolderOwned *owned = arg;
-	const DLockSpaceEntry *entry = owned->entry;
+	const DLockSpaceEntry *entry = search->entry;
 	DLockMode	held = (DLockMode) lease->mode;
 
 	if (lease->entry != dlock_memory_ref(entry))
@@ -711,10 +656,12 @@ find_in_way(DLockSpaceLease *lease, void *arg)
 			return false;
 		held = dlock_rule_intent(held);
 	}
-	if (dlock_rule_is_live(dlock_space_whole(lease)->deadline, owned->now) &&
-		dlock_space_is_owned(lease, owned->owner) && !dlock_rule_is_compatible(held, owned->mode))
-		owned->found = lease;
-	return owned->found != NULL;
+	if (lease->role != search->role || !dlock_space_is_owner_name(lease, search->name) ||
+		!dlock_rule_is_live(dlock_space_whole(lease)->deadline, search->now) ||
+		dlock_rule_is_compatible(held, search->mode))
+		return false;
+	search->found = lease;
+	return true;
 }
 
 /*
@@ -725,8 +672,9 @@ bool
 dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMode mode,
 						DLockTime now)
 {
-	DLockHolderOwned owned = {entry, owner, mode, now, NULL};
+	DLockHolderSearch search = {
+		.entry = entry,.name = &owner->name,.role = owner->role,.mode = mode,.now = now
+	};
 
-	visit_owned(entry, &owner->name, find_in_way, &owned);
-	return owned.found != NULL;
+	return visit_owned(&search, find_in_way) != NULL;
 }

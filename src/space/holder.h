@@ -14,9 +14,6 @@
 #include "base/types.h"
 #include "space/lease.h"
 
-/* So many leases on a lock are looked through before an index is asked. */
-#define DLOCK_HOLDER_FEW		8
-
 /* A lease as something to come back to: enough to find it again, if it lives. */
 typedef struct DLockSpaceRef
 {
@@ -24,21 +21,13 @@ typedef struct DLockSpaceRef
 	DLockToken	token;
 } DLockSpaceRef;
 
-/* How a lease is named. */
-typedef enum DLockHolderBy
-{
-	DLOCK_BY_OWNER,				/* name and owner */
-	DLOCK_BY_TOKEN,				/* name and token */
-	DLOCK_BY_REF				/* hash of the name, and token */
-} DLockHolderBy;
-
+/* How a lease is named: by its lock, and by its token or its owner. */
 typedef struct DLockHolderTarget
 {
-	DLockHolderBy by;
-	uint32		hash;			/* of the name */
-	DLockBytes	name;
-	DLockBytes	owner;
+	uint32		hash;			/* of the name of the lock */
+	DLockBytes	name;			/* or none: the token is enough */
 	DLockToken	token;
+	DLockBytes	owner;			/* if there is no token */
 	bool		closed;			/* not a live one: one whose lock delay is not
 								 * over */
 	bool		skip;			/* a stranger's is no error, and is left alone */
@@ -73,12 +62,10 @@ extern void dlock_holder_remove(DLockSpaceLease *lease);
 
 /* look-ups */
 extern DLockSpaceLease *dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending);
-extern DLockSpaceLease *dlock_holder_find_token(const DLockSpaceEntry *entry, DLockToken token);
+extern DLockSpaceLease *dlock_holder_find_token(Oid database, uint32 hash, DLockToken token);
 extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 												DLockTime now);
-extern DLockHolderTarget dlock_holder_target(uint32 hash, DLockToken token);
-extern bool dlock_holder_is_wanted(const DLockHolderTarget *target, const DLockSpaceLease *lease,
-								   DLockTime now);
+extern bool dlock_holder_is_wanted(const DLockSpaceLease *lease, bool closed, DLockTime now);
 extern DLockSpaceLease *dlock_holder_find_named(DLockSpaceEntry *entry,
 												const DLockHolderTarget *target,
 												const List *strangers);

@@ -157,40 +157,25 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 }
 
 /*
- * Find the lease with a token, by the hash of its lock; NULL if there is none.  Lock as
- * for bucket.
- */
-DLockSpaceLease *
-dlock_space_find_token(Oid database, uint32 hash, DLockToken token)
-{
-	DLockSpaceLease *lease = NULL;
-
-	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL && lease == NULL;
-		 entry = dlock_space_next_entry(entry))
-	{
-		if (entry->hash == hash && entry->database == database)
-			lease = dlock_holder_find_token(entry, token);
-	}
-	return lease;
-}
-
-/*
  * Find the lease that a target names; NULL if there is none.  "strangers" are roles
  * whose leases an owner's name does not stand for.  Lock as for bucket.
  */
 DLockSpaceLease *
 dlock_space_find_target(Oid database, const DLockHolderTarget *target, const List *strangers)
 {
-	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
 
-	Assert(dlock_partition_is_held(target->hash));
-	if (target->by == DLOCK_BY_REF)
-		return dlock_space_find_token(database, target->hash, target->token);
-	entry = dlock_space_find(database, target->hash, &target->name);
-	if (entry == NULL)
+	if (target->token == DLOCK_TOKEN_NONE)
+	{
+		DLockSpaceEntry *entry = dlock_space_find(database, target->hash, &target->name);
+
+		return (entry != NULL) ? dlock_holder_find_named(entry, target, strangers) : NULL;
+	}
+	lease = dlock_holder_find_token(database, target->hash, target->token);
+	if (lease != NULL && target->name.len > 0 &&
+		!is_entry_of(dlock_space_entry_of(lease), database, target->hash, &target->name))
 		return NULL;
-	return (target->by == DLOCK_BY_OWNER) ? dlock_holder_find_named(entry, target, strangers) :
-		dlock_holder_find_token(entry, target->token);
+	return lease;
 }
 
 /*
@@ -355,7 +340,6 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->next_part = NONE;
 	lease->stopped = false;
 	lease->unwritten = false;
-	lease->indexed = false;
 	lease->kept = false;
 	lease->placed = false;
 	lease->called = false;
@@ -380,17 +364,6 @@ free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_give_back(dlock_memory_ref(lease));
 }
 
-/* Does a lock have more than a few leases? */
-static bool
-has_many(DLockSpaceEntry *entry)
-{
-	DLockSpaceLease *lease = dlock_space_holders(entry);
-
-	for (int i = 1; i < DLOCK_HOLDER_FEW && lease != NULL; i++)
-		lease = dlock_space_next(lease);
-	return lease != NULL;
-}
-
 /* Hang a lease on its lock, as one that is held; as an intent of "path" unless that is NULL. */
 static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
@@ -403,9 +376,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 		lease->u.path = dlock_memory_ref(path);
 		path->next_part = dlock_memory_ref(lease);
 	}
-	lease->indexed = has_many(entry);
-	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
-							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
+	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease), entry->holders, LOCK_NODE);
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);

@@ -186,19 +186,23 @@ get_names(FunctionCallInfo fcinfo, int argno, bool are_owners, int *count)
 	return names;
 }
 
-/* The lock and the owner or token of the first two parameters; lacks the hash. */
+/* The lock and the owner of the first two parameters; lacks the hash. */
 static DLockHolderTarget
-get_target(FunctionCallInfo fcinfo, DLockHolderBy by)
+get_owned_target(FunctionCallInfo fcinfo)
 {
-	DLockHolderTarget target = {
-		.by = by,
-		.name = dlock_value_get_text(fcinfo, 0, "lock name")
-	};
+	DLockHolderTarget target = {.name = dlock_value_get_text(fcinfo, 0, "lock name")};
 
-	if (by == DLOCK_BY_OWNER)
-		target.owner = dlock_value_get_owner(fcinfo, 1);
-	else
-		target.token = dlock_value_get_token(fcinfo, 1);
+	target.owner = dlock_value_get_owner(fcinfo, 1);
+	return target;
+}
+
+/* The same for a token. */
+static DLockHolderTarget
+get_target(FunctionCallInfo fcinfo)
+{
+	DLockHolderTarget target = {.name = dlock_value_get_text(fcinfo, 0, "lock name")};
+
+	target.token = dlock_value_get_token(fcinfo, 1);
 	return target;
 }
 
@@ -393,7 +397,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderTarget *targets,
 Datum
 dlock_sql_renew(PG_FUNCTION_ARGS)
 {
-	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_OWNER);
+	DLockHolderTarget target = get_owned_target(fcinfo);
 
 	PG_RETURN_BOOL(*renew(fcinfo, "dlock_renew", &target, 1));
 }
@@ -402,7 +406,7 @@ dlock_sql_renew(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
-	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
+	DLockHolderTarget target = get_target(fcinfo);
 
 	PG_RETURN_BOOL(*renew(fcinfo, "dlock_renew_token", &target, 1));
 }
@@ -442,7 +446,7 @@ release(const char *function, DLockHolderTarget *targets, int count)
 Datum
 dlock_sql_release(PG_FUNCTION_ARGS)
 {
-	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_OWNER);
+	DLockHolderTarget target = get_owned_target(fcinfo);
 
 	PG_RETURN_BOOL(*release("dlock_release", &target, 1));
 }
@@ -451,7 +455,7 @@ dlock_sql_release(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_token(PG_FUNCTION_ARGS)
 {
-	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
+	DLockHolderTarget target = get_target(fcinfo);
 
 	PG_RETURN_BOOL(*release("dlock_release_token", &target, 1));
 }
@@ -460,7 +464,7 @@ dlock_sql_release_token(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_check(PG_FUNCTION_ARGS)
 {
-	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
+	DLockHolderTarget target = get_target(fcinfo);
 	DLockDatabase db;
 	bool		live;
 
@@ -518,8 +522,7 @@ get_each_target(FunctionCallInfo fcinfo, int *count)
 	{
 		targets[i] = (DLockHolderTarget)
 		{
-			.by = DLOCK_BY_TOKEN,.name = names[i],
-				.token = dlock_value_to_token(values[i], nulls[i]),.skip = true
+			.name = names[i],.token = dlock_value_to_token(values[i], nulls[i]),.skip = true
 		};
 	}
 	return targets;
