@@ -286,8 +286,6 @@ decide(DLockAcquire *acquire)
 			return DLOCK_RULE_REFUSE;
 		if (item->entry == NULL)
 			continue;
-		if (now >= item->entry->earliest)
-			dlock_space_refresh(item->entry);
 		if (item->place != NULL && item->place->placed && is_for_other(request, item->place))
 			return VERDICT_OTHER_PLACE;
 		if (has_other_permits(item->entry, request->permits, now))

@@ -83,14 +83,6 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 
 /* ---- calling ---- */
 
-/* Recompute what the holders come to, if "earliest" has passed. */
-static void
-refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
-{
-	if (now >= entry->earliest)
-		dlock_space_refresh(entry);
-}
-
 /*
  * Wake the process of a request if its timer is later than "until".  One whose time has
  * passed is awake or stopped: only set its time.
@@ -198,7 +190,6 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
 		return;
-	refresh_if_due(entry, now);
 	crowd = dlock_holder_survey(entry, now);
 	if (!arms && is_closed(entry, &crowd, 0))
 		return;
@@ -298,7 +289,6 @@ keeps_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTi
 	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
-	refresh_if_due(entry, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 									  own, request, now, until);
 	if (own != NULL)
@@ -374,7 +364,7 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 
 	if (request->kind != DLOCK_SPACE_ASKED || request->deadline > now)
 		return;
-	refresh_if_due(entry, now);
+	(void) dlock_holder_survey(entry, now);
 	request->kept = false;		/* it looks just now */
 	if (now >= entry->earliest || dlock_space_queue(entry) != request)
 		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);

@@ -617,6 +617,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 	bool		is_last = false;
 
 	Assert(dlock_partition_is_mine(entry->hash));
+	(void) dlock_holder_survey(entry, step->now);
 	if (step->now < entry->earliest)
 		return DLOCK_LACKS_NOTHING;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
@@ -644,8 +645,6 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
 	}
-	if (!is_last && (erased > 0 || lack == DLOCK_LACKS_NOTHING))
-		dlock_space_refresh(entry);
 	if (!is_last && erased > 0)
 		give_turns(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */

@@ -16,8 +16,9 @@
  *	  memory is given back, so a process that finds a lease there may look at it
  *	  as long as it holds the owner's lock.
  *
- *	  The functions on who blocks whom change nothing.  They want the partitions of
- *	  what they read locked, in either mode; but for paths below (find_in_way).
+ *	  The functions on who blocks whom change nothing but what a lock says of its
+ *	  holders (dlock_holder_survey).  They want the partitions of what they read locked,
+ *	  but for paths below (find_in_way).
  *
  *-------------------------------------------------------------------------
  */
@@ -501,17 +502,19 @@ dlock_holder_due_at(const DLockSpaceLease *lease)
 }
 
 /*
- * The leases that block others on a lock, taken together.
+ * The leases that block others on a lock, taken together.  The partition must be locked
+ * exclusively.
  *
- * As long as none of them is dead the lock itself says what they come to; then
- * "until" may be earlier than the end of the first of them.
+ * Before "earliest" the lock itself says what they come to; then "until" may be earlier
+ * than the end of the first of them.  After a walk it says so again, unless one is dead.
  */
 DLockHolderCrowd
 dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now)
 {
 	DLockHolderCrowd crowd = {.until = DLOCK_TIME_FOREVER};
+	bool		any_dead = false;
 
-	Assert(dlock_partition_is_held(entry->hash));
+	Assert(dlock_partition_is_mine(entry->hash));
 	if (now < entry->earliest)
 		return (DLockHolderCrowd)
 	{
@@ -524,12 +527,18 @@ dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now)
 		uint32		mode = DLOCK_RULE_BIT(lease->mode);
 		DLockTime	until = dlock_holder_blocks_until(lease);
 
+		any_dead |= until <= now;
 		if (until <= now)
 			continue;
 		crowd.modes |= mode;
 		crowd.ncr += lease->mode == DLOCK_MODE_CR;
 		crowd.nstrong += (mode & DLOCK_SPACE_WEAK_MODES) == 0;
 		crowd.until = Min(crowd.until, until);
+	}
+	if (!any_dead)
+	{
+		entry->earliest = crowd.until;
+		entry->held_modes = crowd.modes;
 	}
 	return crowd;
 }

@@ -31,7 +31,7 @@
  *
  * held_modes, ncr and nstrong say what the leases on the lock come to without a
  * walk over them.  They count leases that are dead and not yet erased, too, but
- * before "earliest" there is none.  Null leases are not counted: only permits
+ * before "earliest" there is none, and held_modes is exact.  Null leases are not counted: only permits
  * conflict with them, and are not granted beside other leases.
  *
  * It is a cell of space/memory.c, with room for the name, and for one lease

@@ -210,24 +210,6 @@ note_ends(const DLockSpaceLease *lease)
 		note_end(part);
 }
 
-/*
- * Make exact what an entry says of the leases on its lock.  Lock as for
- * dlock_space_hold().
- */
-void
-dlock_space_refresh(DLockSpaceEntry *entry)
-{
-	Assert(dlock_partition_is_mine(entry->hash));
-	entry->earliest = DLOCK_TIME_FOREVER;
-	entry->held_modes = 0;
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		entry->held_modes |= DLOCK_RULE_BIT(lease->mode);
-		note_end(lease);
-	}
-}
-
 /* A lock has one lease more in a mode. */
 static void
 add_mode(DLockSpaceEntry *entry, DLockMode mode)
@@ -238,8 +220,8 @@ add_mode(DLockSpaceEntry *entry, DLockMode mode)
 }
 
 /*
- * A lock has one lease less in a mode.  A walk is needed only if there are dead
- * leases beside live ones.
+ * A lock has one lease less in a mode.  If there are strong modes in several, of dead leases
+ * beside live ones, the next survey finds out which are left.
  */
 static void
 drop_mode(DLockSpaceEntry *entry, DLockMode mode)
@@ -256,7 +238,7 @@ drop_mode(DLockSpaceEntry *entry, DLockMode mode)
 		if (--entry->nstrong == 0)
 			entry->held_modes &= DLOCK_SPACE_WEAK_MODES;
 		else if ((entry->held_modes & ~DLOCK_SPACE_WEAK_MODES) != DLOCK_RULE_BIT(mode))
-			dlock_space_refresh(entry);
+			entry->earliest = 0;
 	}
 }
 
@@ -689,11 +671,8 @@ purge_entry(DLockSpaceEntry *entry, bool paths)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
 	{
 		next = dlock_space_next(lease);
-		if (paths && lease->part != DLOCK_PART_PATH)
-			continue;
-		/* No refresh: the paths of intents may have gone. */
-		entry->held_modes = DLOCK_RULE_BIT(lease->mode);
-		dlock_space_remove(entry, lease);
+		if (!paths || lease->part == DLOCK_PART_PATH)
+			dlock_space_remove(entry, lease);
 	}
 
 	/* The entry has gone with its last lease, unless there are requests. */

@@ -48,7 +48,6 @@ extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);
 extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now);
-extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* all of a database */
 extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);

@@ -295,6 +295,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 	uint32		strong = 0;
 	uint32		modes = 0;
 	uint32		permits = 0;
+	uint32		rest;
 	DLockMemoryRef before = DLOCK_MEMORY_NONE;
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
@@ -333,8 +334,13 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		}
 	}
 	check->held += count;
-	if (ncr != entry->ncr || strong != entry->nstrong || (entry->held_modes != modes &&
-														  entry->held_modes != (modes | DLOCK_RULE_BIT(DLOCK_MODE_NL))))
+	/*
+	 * Once "earliest" has passed there may be more modes; and that of null
+	 * leases at any time.
+	 */
+	rest = entry->held_modes & ~(modes | DLOCK_RULE_BIT(DLOCK_MODE_NL));
+	if (ncr != entry->ncr || strong != entry->nstrong || (modes & ~entry->held_modes) != 0 ||
+		(rest != 0 && check->now < entry->earliest))
 		complain(check, "%s: %u in CR, %u strong, modes %x; the lock says %u, %u, %x", name,
 				 ncr, strong, modes, entry->ncr, entry->nstrong, entry->held_modes);
 	if (entry->permits > 0 && permits > entry->permits)
