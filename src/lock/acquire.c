@@ -396,17 +396,15 @@ reenter(DLockAcquire *acquire)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/*
- * Count the leases for their role, if these are limited.  Requests in the queue are counted already.
- */
+/* Count the leases for their role.  Requests in the queue are counted already. */
 static DLockStepLack
-reserve_leases(DLockAcquire *acquire)
+count_leases(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
 
-	if (dlock_settings_max_leases < 0 || acquire->waits ||
-		dlock_count_reserve_leases(acquire->step.db->shared->oid, request->role, request->count,
-								   dlock_settings_max_leases))
+	if (acquire->waits ||
+		dlock_count_add_leases(acquire->step.db->shared->oid, request->role, request->count,
+							   dlock_settings_max_leases))
 		return DLOCK_LACKS_NOTHING;
 	acquire->step.role = request->role;
 	return DLOCK_LACKS_LIMIT;
@@ -483,7 +481,7 @@ grant(DLockAcquire *acquire)
 	if (lack == DLOCK_LACKS_NOTHING)
 		lack = dlock_step_tokens(step, request->path ? 1 : request->count, &token);
 	if (lack == DLOCK_LACKS_NOTHING)
-		lack = reserve_leases(acquire);
+		lack = count_leases(acquire);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
@@ -541,7 +539,7 @@ make_requests(DLockAcquire *acquire, DLockMemoryRef *first)
 	DLockStepLack lack = reserve_memory(acquire);
 
 	if (lack == DLOCK_LACKS_NOTHING)
-		lack = reserve_leases(acquire);
+		lack = count_leases(acquire);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 

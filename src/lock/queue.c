@@ -193,7 +193,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	crowd = dlock_holder_survey(entry, now);
 	if (!arms && is_closed(entry, &crowd, 0))
 		return;
-	attended = dlock_place_attended(entry);
+	attended = entry->nattended;
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{

@@ -68,6 +68,7 @@
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "session/session.h"
+#include "space/count.h"
 #include "space/memory.h"
 #include "space/slot.h"
 #include "space/space.h"
@@ -355,6 +356,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
 	dlock_partition_set_add(&set, hash);
 	for (int i = 0; i < count; i++)
 		dlock_partition_set_add(&set, dlock_name_hash(database, &ancestors[i]));
+	(void) dlock_count_add_leases(database, lease->role, 1 + count, -1);
 	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
 	held = dlock_space_hold(database, hash, lease, slot, -1, lsn, NULL);
 	held->level = SYNCHRONOUS_COMMIT_ON;

@@ -39,9 +39,6 @@ typedef struct DLockCountShared
 
 static DLockCountShared *counts = NULL;
 
-/* Leases that are counted already, and made next. */
-static uint32 reserved = 0;
-
 void
 dlock_count_request(void)
 {
@@ -99,46 +96,29 @@ role_key(Oid database, Oid role)
 }
 
 /*
- * Count leases that are made next, if a role has no more than the limit with them;
- * false otherwise.  Nothing may fail until they are made.
+ * Count leases, or requests for some, that a role gets next: true, unless it has more than
+ * the limit then (negative: there is none).
  *
- * Each counter has at least the leases of the role.  So if one of them is not above
- * the limit with the new ones, neither are the leases.
+ * Of several calls at once the last that has counted sees all others, so they do not exceed
+ * the limit together.  Each of them may be refused.
  */
 bool
-dlock_count_reserve_leases(Oid database, Oid role, uint32 leases, uint32 limit)
+dlock_count_add_leases(Oid database, Oid role, int leases, int limit)
 {
 	uint64		key = role_key(database, role);
-	uint32		before;
-	int			row;
 
-	do
-	{
-		uint32		first = pg_atomic_read_u32(counter_of(DLOCK_COUNT_LEASES, 0, key));
-		uint32		second = pg_atomic_read_u32(counter_of(DLOCK_COUNT_LEASES, 1, key));
-
-		row = second < first;
-		before = Min(first, second);
-		if (leases > limit || before > limit - leases)
-			return false;
-	} while (!pg_atomic_compare_exchange_u32(counter_of(DLOCK_COUNT_LEASES, row, key),
-											 &before, before + leases));
-	(void) pg_atomic_fetch_add_u32(counter_of(DLOCK_COUNT_LEASES, 1 - row, key), leases);
-	reserved = leases;
-	return true;
+	dlock_count_add(DLOCK_COUNT_LEASES, key, leases);
+	if (limit < 0 || dlock_count_read(DLOCK_COUNT_LEASES, key) <= (uint32) limit)
+		return true;
+	dlock_count_add(DLOCK_COUNT_LEASES, key, -leases);
+	return false;
 }
 
-/*
- * A lease of a role, or a request for one, comes (1) or goes (-1).  One that comes may
- * have been reserved.  Cannot fail.
- */
+/* One of them has gone.  Cannot fail. */
 void
-dlock_count_lease(Oid database, Oid role, int by)
+dlock_count_remove_lease(Oid database, Oid role)
 {
-	if (by > 0 && reserved > 0)
-		reserved--;
-	else
-		dlock_count_add(DLOCK_COUNT_LEASES, role_key(database, role), by);
+	dlock_count_add(DLOCK_COUNT_LEASES, role_key(database, role), -1);
 }
 
 /* How many leases has a role, requests included? */

@@ -13,7 +13,6 @@ typedef enum DLockCountKind
 {
 	DLOCK_COUNT_LEASES,			/* and requests for leases, by role */
 	DLOCK_COUNT_REQUESTS,		/* for leases, by owner and lock */
-	DLOCK_COUNT_ATTENDED,		/* of these, what has a process, by lock */
 	DLOCK_COUNT_LISTENERS		/* backends, by owner or lock */
 } DLockCountKind;
 
@@ -28,8 +27,8 @@ extern void dlock_count_add(DLockCountKind kind, uint64 key, int by);
 extern uint32 dlock_count_read(DLockCountKind kind, uint64 key);
 
 /* the leases of a role */
-extern bool dlock_count_reserve_leases(Oid database, Oid role, uint32 leases, uint32 limit);
-extern void dlock_count_lease(Oid database, Oid role, int by);
+extern bool dlock_count_add_leases(Oid database, Oid role, int leases, int limit);
+extern void dlock_count_remove_lease(Oid database, Oid role);
 extern uint32 dlock_count_leases(Oid database, Oid role);
 
 #endif							/* DLOCK_COUNT_H */

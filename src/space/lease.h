@@ -48,6 +48,7 @@ typedef struct DLockSpaceEntry
 	uint32		permits;		/* of the semaphore; zero if it is none */
 	uint32		ncr;			/* leases in mode CR */
 	uint32		nstrong;		/* leases in another mode than NL and CR */
+	uint32		nattended;		/* requests for a lease that have a process */
 	uint8		held_modes;		/* a set; those of the leases, and perhaps NL */
 	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;

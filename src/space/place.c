@@ -38,7 +38,6 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/proc.h"
@@ -46,7 +45,6 @@
 
 #include "base/compat.h"
 #include "base/name.h"
-#include "space/count.h"
 #include "space/place.h"
 
 #define PLACE_LOCKS		32
@@ -145,26 +143,6 @@ lock_of(uint32 hash)
 	return &locks[hash % BUCKETS % PLACE_LOCKS].lock;
 }
 
-/* ---- the process of a request ---- */
-
-/* The key by which the requests with a process are counted. */
-static inline uint64
-attended_key(const DLockSpaceEntry *entry)
-{
-	return hash_bytes_uint32_extended(entry->hash, 0);
-}
-
-/*
- * How many requests for a lease in the queue of a lock have a process?  May be too high, and
- * takes no search.  The partition must be locked.
- */
-uint32
-dlock_place_attended(const DLockSpaceEntry *entry)
-{
-	Assert(dlock_partition_is_held(entry->hash));
-	return dlock_count_read(DLOCK_COUNT_ATTENDED, attended_key(entry));
-}
-
 /*
  * A request for a lease gets a process, another one, or none (-1).  The partition must be
  * locked exclusively.
@@ -173,12 +151,10 @@ void
 dlock_place_set_process(DLockSpaceLease *request, int process)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	int			by = (process >= 0) - (request->process >= 0);
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(request->kind == DLOCK_SPACE_ASKED);
-	if (by != 0)
-		dlock_count_add(DLOCK_COUNT_ATTENDED, attended_key(entry), by);
+	entry->nattended += (process >= 0) - (request->process >= 0);
 	request->process = process;
 }
 

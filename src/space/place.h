@@ -48,11 +48,8 @@ typedef struct DLockPlaceSet
 extern void dlock_place_request(void);
 extern void dlock_place_startup(void);
 
-/* the process of a request */
-extern uint32 dlock_place_attended(const DLockSpaceEntry *entry);
+/* a place that comes or goes, or is looked for; and the process of a request */
 extern void dlock_place_set_process(DLockSpaceLease *request, int process);
-
-/* a place that comes or goes, or is looked for */
 extern uint32 dlock_place_client(Oid database, const DLockBytes *name);
 extern void dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until);
 extern void dlock_place_remove(DLockSpaceLease *request);

@@ -254,7 +254,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry = ENTRY_AT(dlock_memory_take());
 	entry->holders = entry->queue = NONE;
 	entry->earliest = DLOCK_TIME_FOREVER;
-	entry->ncr = entry->nstrong = 0;
+	entry->ncr = entry->nstrong = entry->nattended = 0;
 	entry->held_modes = entry->asked_modes = 0;
 	entry->database = database;
 	entry->hash = hash;
@@ -272,13 +272,6 @@ static DLockSpaceLease *
 lodging_of(DLockSpaceEntry *entry)
 {
 	return (DLockSpaceLease *) ((char *) entry + lodging_offset(entry->name_len));
-}
-
-/* Does it count as a lease of its role (space/count.c)? */
-static inline bool
-is_counted(const DLockSpaceLease *lease)
-{
-	return lease->kind == DLOCK_SPACE_HELD || lease->kind == DLOCK_SPACE_ASKED;
 }
 
 /* Make a lease in memory of a value, in the entry's own cell if that is free. */
@@ -328,8 +321,6 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
-	if (is_counted(lease))
-		dlock_count_lease(entry->database, lease->role, 1);
 	return lease;
 }
 
@@ -337,8 +328,8 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 static void
 free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	if (is_counted(lease))
-		dlock_count_lease(entry->database, lease->role, -1);
+	if (lease->kind != DLOCK_SPACE_CONVERT)
+		dlock_count_remove_lease(entry->database, lease->role);
 	dlock_memory_text_free(lease->data, lease->room, lease->owner_len + lease->payload_len);
 	if (lease == lodging_of(entry))
 		entry->lodges = false;
@@ -368,8 +359,8 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 /*
  * Add a lease to its lock, and the lock itself if it has no entry yet.
  *
- * The partition lock must be held exclusively, and dlock_space_prepare() must
- * have promised the memory.  "slot" is the lease's home on disk, "process" the
+ * The partition lock must be held exclusively, the lease be counted for its role
+ * (space/count.c), and dlock_space_prepare() have promised the memory.  "slot" is the lease's home on disk, "process" the
  * number of the process that it is bound to or -1, "lsn" the end of the record
  * that put it on disk.  An intent is one of "path", which is held already.  min_until is
  * left to the caller.  Cannot fail.
@@ -435,7 +426,7 @@ dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
 /*
  * Put a request into the queue of a lock, which gets an entry if it has none.
  *
- * Conditions as for dlock_space_hold().  "place" is where the request can be
+ * Conditions as for dlock_space_hold(), but a conversion is not counted.  "place" is where the request can be
  * found, and the head of the list of the requests that this process waits for as
  * well: the caller calls for the last of them first.  Cannot fail.
  */
