@@ -358,8 +358,11 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 DLockStepLack
 dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed)
 {
+	DLockPartitionSet all = step->locked;
+
 	Assert(dlock_partition_set_is_mine(&step->locked));
-	if (dlock_partition_set_contains(&step->locked, needed))
+	dlock_partition_set_join(&all, needed);
+	if (memcmp(&all, &step->locked, sizeof(all)) == 0)
 		return DLOCK_LACKS_NOTHING;
 	step->locked = step->set;
 	dlock_partition_set_join(&step->locked, needed);

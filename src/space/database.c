@@ -84,43 +84,35 @@ dlock_database_startup(void)
 }
 
 /* Take the registry lock. */
-void
-dlock_database_lock(LWLockMode mode)
+static void
+lock_registry(LWLockMode mode)
 {
 	Assert(!LWLockHeldByMe(registry_lock) && !dlock_partition_is_any_held());
 	LWLockAcquire(registry_lock, mode);
 }
 
-void
-dlock_database_unlock(void)
-{
-	LWLockRelease(registry_lock);
-}
-
-/*
- * The database of the registry after this one, or the first after NULL; NULL if
- * there is none.  The registry lock must be held.
- */
-DLockDatabaseShared *
-dlock_database_next(DLockDatabaseShared *database)
+/* The entry of a database, or with InvalidOid a free one; NULL if there is none.  The registry lock must be held. */
+static DLockDatabaseShared *
+find_entry(Oid oid)
 {
 	Assert(LWLockHeldByMe(registry_lock));
-	for (int i = (database == NULL) ? 0 : database - registry->entries + 1; i < registry->used; i++)
+	for (int i = 0; i < registry->used; i++)
 	{
-		if (OidIsValid(registry->entries[i].oid))
+		if (registry->entries[i].oid == oid)
 			return &registry->entries[i];
 	}
 	return NULL;
 }
 
-/* Find a database in the registry, likewise. */
+/* Find a database in the registry; NULL if it is not there. */
 DLockDatabaseShared *
 dlock_database_find(Oid oid)
 {
-	DLockDatabaseShared *database = NULL;
+	DLockDatabaseShared *database;
 
-	while ((database = dlock_database_next(database)) != NULL && database->oid != oid)
-		;
+	lock_registry(LW_SHARED);
+	database = find_entry(oid);
+	LWLockRelease(registry_lock);
 	return database;
 }
 
@@ -128,17 +120,14 @@ dlock_database_find(Oid oid)
 static DLockDatabaseShared *
 add_database(Oid oid)
 {
-	DLockDatabaseShared *database = registry->entries;
-	DLockDatabaseShared *end = database + registry->used;
+	DLockDatabaseShared *database = find_entry(InvalidOid);
 
 	Assert(LWLockHeldByMeInMode(registry_lock, LW_EXCLUSIVE));
-	while (database < end && OidIsValid(database->oid))
-		database++;
-	if (database == end)
+	if (database == NULL)
 	{
 		if (registry->used == DLOCK_DATABASE_MAX || DLOCK_FAULT_FAILS("databases"))
 			return NULL;
-		registry->used++;
+		database = &registry->entries[registry->used++];
 	}
 
 	memset(database, 0, sizeof(DLockDatabaseShared));
@@ -160,19 +149,35 @@ dlock_database_attach(Oid oid)
 {
 	DLockDatabaseShared *database;
 
-	dlock_database_lock(LW_EXCLUSIVE);
-	database = dlock_database_find(oid);
+	lock_registry(LW_EXCLUSIVE);
+	database = find_entry(oid);
 	if (database == NULL)
 		database = add_database(oid);
 	else
 		database->dropped = false;	/* another database has the same oid now */
-	dlock_database_unlock();
+	LWLockRelease(registry_lock);
 	if (database == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("leases are used in too many databases"),
 				 errdetail("A server has room for %d databases that use leases.", DLOCK_DATABASE_MAX),
 				 errhint("Drop the extension \"dlock\" where it is not needed, and restart the server.")));
+	return database;
+}
+
+/* A database that is abandoned; NULL if there is none. */
+DLockDatabaseShared *
+dlock_database_abandoned_one(void)
+{
+	DLockDatabaseShared *database = NULL;
+
+	lock_registry(LW_SHARED);
+	for (int i = 0; i < registry->used && database == NULL; i++)
+	{
+		if (registry->entries[i].abandoned)
+			database = &registry->entries[i];
+	}
+	LWLockRelease(registry_lock);
 	return database;
 }
 
@@ -184,11 +189,11 @@ dlock_database_attach(Oid oid)
 void
 dlock_database_settle(DLockDatabaseShared *database)
 {
-	dlock_database_lock(LW_EXCLUSIVE);
+	lock_registry(LW_EXCLUSIVE);
 	database->abandoned = false;
 	if (database->dropped)
 		database->oid = InvalidOid;
-	dlock_database_unlock();
+	LWLockRelease(registry_lock);
 }
 
 /* ---- stores that are dropped or moved ---- */
@@ -203,15 +208,15 @@ dlock_database_abandoned(Oid oid, bool dropped)
 {
 	DLockDatabaseShared *database;
 
-	dlock_database_lock(LW_EXCLUSIVE);
-	database = dlock_database_find(oid);
+	lock_registry(LW_EXCLUSIVE);
+	database = find_entry(oid);
 	if (database != NULL)
 	{
 		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_ABSENT);
 		database->dropped |= dropped;
 		database->abandoned = true;
 	}
-	dlock_database_unlock();
+	LWLockRelease(registry_lock);
 	dlock_flush_wake_worker();
 }
 
@@ -226,11 +231,11 @@ dlock_database_moved(Oid oid)
 	DLockDatabaseShared *database;
 	uint32		expected = DLOCK_DATABASE_LOADED;
 
-	dlock_database_lock(LW_SHARED);
-	database = dlock_database_find(oid);
+	lock_registry(LW_SHARED);
+	database = find_entry(oid);
 	if (database != NULL)
 		(void) pg_atomic_compare_exchange_u32(&database->state, &expected, DLOCK_DATABASE_MOVED);
-	dlock_database_unlock();
+	LWLockRelease(registry_lock);
 }
 
 /* ---- the worker ---- */

@@ -68,11 +68,9 @@ typedef struct DLockDatabase
 extern void dlock_database_request(void);
 extern void dlock_database_startup(void);
 
-extern void dlock_database_lock(LWLockMode mode);
-extern void dlock_database_unlock(void);
 extern DLockDatabaseShared *dlock_database_find(Oid oid);
 extern DLockDatabaseShared *dlock_database_attach(Oid oid);
-extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
+extern DLockDatabaseShared *dlock_database_abandoned_one(void);
 extern void dlock_database_settle(DLockDatabaseShared *database);
 
 extern void dlock_database_abandoned(Oid oid, bool dropped);

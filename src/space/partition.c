@@ -25,7 +25,7 @@
 #include "base/types.h"
 #include "space/partition.h"
 
-#define NO_PARTITION	(-1)
+#define WORDS	((int) lengthof(((DLockPartitionSet *) NULL)->bits))
 
 LWLockPadded *dlock_partition_locks = NULL;
 
@@ -95,26 +95,11 @@ dlock_partition_unlock(uint32 hash)
 	wake_noted();
 }
 
-/*
- * The next partition of a set: after this one, or the first if it is NO_PARTITION.
- * NO_PARTITION if there is none.
- */
-static inline int
-next_in(const DLockPartitionSet *set, int partition)
+/* The lock of the first partition of those that are left of a word of a set. */
+static inline LWLock *
+first_lock(int word, uint64 bits)
 {
-	uint64		before;
-
-	partition++;
-	before = (UINT64CONST(1) << (partition % 64)) - 1;
-	for (int word = partition / 64; word < (int) lengthof(set->bits); word++)
-	{
-		uint64		bits = set->bits[word] & ~before;
-
-		if (bits != 0)
-			return word * 64 + pg_rightmost_one_pos64(bits);
-		before = 0;
-	}
-	return NO_PARTITION;
+	return &dlock_partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock;
 }
 
 /* Add the partition of a lock's hash to a set. */
@@ -130,30 +115,21 @@ dlock_partition_set_add(DLockPartitionSet *set, uint32 hash)
 void
 dlock_partition_set_join(DLockPartitionSet *set, const DLockPartitionSet *other)
 {
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
+	for (int word = 0; word < WORDS; word++)
 		set->bits[word] |= other->bits[word];
-}
-
-/* Are all partitions of another set in a set? */
-bool
-dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionSet *other)
-{
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		if (other->bits[word] & ~set->bits[word])
-			return false;
-	}
-	return true;
 }
 
 /* For assertions: are all partitions of the set locked exclusively by this backend? */
 bool
 dlock_partition_set_is_mine(const DLockPartitionSet *set)
 {
-	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
+	for (int word = 0; word < WORDS; word++)
 	{
-		if (!LWLockHeldByMeInMode(&dlock_partition_locks[partition].lock, LW_EXCLUSIVE))
-			return false;
+		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+		{
+			if (!LWLockHeldByMeInMode(first_lock(word, bits), LW_EXCLUSIVE))
+				return false;
+		}
 	}
 	return true;
 }
@@ -166,17 +142,23 @@ void
 dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 {
 	Assert(!dlock_partition_is_any_held());
-	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
+	for (int word = 0; word < WORDS; word++)
 	{
-		LWLockAcquire(&dlock_partition_locks[partition].lock, mode);
-		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+		{
+			LWLockAcquire(first_lock(word, bits), mode);
+			DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+		}
 	}
 }
 
 void
 dlock_partition_unlock_set(const DLockPartitionSet *set)
 {
-	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
-		LWLockRelease(&dlock_partition_locks[partition].lock);
+	for (int word = 0; word < WORDS; word++)
+	{
+		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+			LWLockRelease(first_lock(word, bits));
+	}
 	wake_noted();
 }

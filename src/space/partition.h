@@ -61,7 +61,6 @@ extern void dlock_partition_wake(int process);
 /* sets of partitions */
 extern void dlock_partition_set_add(DLockPartitionSet *set, uint32 hash);
 extern void dlock_partition_set_join(DLockPartitionSet *set, const DLockPartitionSet *other);
-extern bool dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionSet *other);
 extern void dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode);
 extern void dlock_partition_unlock_set(const DLockPartitionSet *set);
 

@@ -329,17 +329,6 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 	MemoryContextSwitchTo(context);
 }
 
-static DLockDatabaseShared *
-find_database(Oid oid)
-{
-	DLockDatabaseShared *shared;
-
-	dlock_database_lock(LW_SHARED);
-	shared = dlock_database_find(oid);
-	dlock_database_unlock();
-	return shared;
-}
-
 static int
 compare_databases(const void *a, const void *b)
 {
@@ -370,7 +359,7 @@ erase_due(DLockWorker *worker)
 	qsort(batch, count, sizeof(batch[0]), compare_databases);
 	for (int begin = 0; begin < count; begin = next)
 	{
-		DLockDatabaseShared *shared = find_database(batch[begin]->database);
+		DLockDatabaseShared *shared = dlock_database_find(batch[begin]->database);
 
 		for (next = begin + 1; next < count && batch[next]->database == batch[begin]->database;)
 			next++;
@@ -395,16 +384,10 @@ erase_due(DLockWorker *worker)
 static void
 purge_abandoned(void)
 {
-	for (;;)
-	{
-		DLockDatabaseShared *shared = NULL;
+	DLockDatabaseShared *shared;
 
-		dlock_database_lock(LW_SHARED);
-		while ((shared = dlock_database_next(shared)) != NULL && !shared->abandoned)
-			;
-		dlock_database_unlock();
-		if (shared == NULL)
-			return;
+	while ((shared = dlock_database_abandoned_one()) != NULL)
+	{
 		DLOCK_FAULT("worker_purge");
 		StartTransactionCommand();
 		dlock_session_purge(shared);
