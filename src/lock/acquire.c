@@ -248,7 +248,7 @@ find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *
 static bool
 is_for_other(const DLockAcquireRequest *request, const DLockSpaceLease *place)
 {
-	char		buffer[DLOCK_PAYLOAD_MAX];
+	char		buffer[DLOCK_SPACE_TEXTS_MAX];
 	DLockBytes	payload = dlock_space_lease_payload(place, buffer);
 
 	return place->mode != request->mode || dlock_space_entry_of(place)->permits != request->permits ||

@@ -585,13 +585,15 @@ typedef struct DLockHeldForce
 static void
 note_forced(DLockHeldForced *told, const DLockSpaceLease *lease, DLockTime now)
 {
+	char		buffer[DLOCK_OWNER_MAX];
+
 	told->hash = dlock_space_entry_of(lease)->hash;
 	told->token = lease->token;
 	told->role = lease->role;
 	told->was_closed = lease->deadline <= now;
 	told->closed_for = told->was_closed ? 0 : lease->delay;
 	told->owner_len = lease->owner_len;
-	dlock_space_copy_text(lease, 0, lease->owner_len, told->owner);
+	memcpy(told->owner, dlock_space_owner_name(lease, buffer).data, lease->owner_len);
 }
 
 /* An attempt: end all leases on a lock, if there is room to tell of them. */

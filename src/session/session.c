@@ -254,7 +254,7 @@ dlock_session_check_lease_writable(const char *function)
 void
 dlock_session_check_preloaded(void)
 {
-	if (!dlock_memory_is_ready())
+	if (dlock_memory_cells == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("dlock is not preloaded"),

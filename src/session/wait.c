@@ -552,8 +552,7 @@ describe_holder(DLockSpaceLease *lease, DLockTime now, DLockWaitHolder *holder)
 		DLOCK_TIME_FOREVER : told_until - now;
 	holder->owner_len = lease->owner_len;
 	holder->payload_len = lease->payload_len;
-	dlock_space_copy_text(lease, 0, lease->owner_len, holder->owner);
-	dlock_space_copy_text(lease, lease->owner_len, lease->payload_len, holder->payload);
+	dlock_space_copy_texts(lease, holder->owner, holder->payload);
 }
 
 /*

@@ -47,7 +47,7 @@ typedef struct DLockHolderTexts
 {
 	char		name[DLOCK_NAME_MAX];
 	char		owner[DLOCK_OWNER_MAX];
-	char		payload[DLOCK_PAYLOAD_MAX];
+	char		payload[DLOCK_SPACE_TEXTS_MAX];
 } DLockHolderTexts;
 
 /* set-up */

@@ -171,10 +171,11 @@ dlock_space_entry_of(const DLockSpaceLease *lease)
 static inline DLockSpaceLease *
 dlock_space_lease_at(DLockMemoryRef ref)
 {
-	DLockSpaceLease *lease = dlock_memory_or_null(ref);
+	DLockSpaceLease *lease = dlock_memory_at(ref);
 
-	if (lease != NULL)
-		DLOCK_FAULT_COUNT((lease->kind == DLOCK_SPACE_HELD) ? DLOCK_COST_LEASES : DLOCK_COST_REQUESTS);
+	if (ref == DLOCK_MEMORY_NONE)
+		return NULL;
+	DLOCK_FAULT_COUNT((lease->kind == DLOCK_SPACE_HELD) ? DLOCK_COST_LEASES : DLOCK_COST_REQUESTS);
 	return lease;
 }
 
@@ -182,9 +183,10 @@ dlock_space_lease_at(DLockMemoryRef ref)
 static inline DLockSpaceEntry *
 dlock_space_entry_at(DLockMemoryRef ref)
 {
-	if (ref != DLOCK_MEMORY_NONE)
-		DLOCK_FAULT_COUNT(DLOCK_COST_ENTRIES);
-	return dlock_memory_or_null(ref);
+	if (ref == DLOCK_MEMORY_NONE)
+		return NULL;
+	DLOCK_FAULT_COUNT(DLOCK_COST_ENTRIES);
+	return dlock_memory_at(ref);
 }
 
 /* The first lease on a lock; NULL if there is none.  The partition lock must be held. */
@@ -231,14 +233,6 @@ dlock_space_next_part(const DLockSpaceLease *part)
 	return dlock_space_lease_at(part->next_part);
 }
 
-/* The next place in the bucket of the same client, whose lock must be held. */
-static inline DLockSpaceLease *
-dlock_space_next_place(const DLockSpaceLease *place)
-{
-	Assert(place->placed);
-	return dlock_space_lease_at(place->u.client.next);
-}
-
 /*
  * Is a place past its time, without a process?  Then it counts as gone, and may be removed
  * at any time.  Lock as for next.
@@ -268,33 +262,26 @@ dlock_space_next_entry(DLockSpaceEntry *entry)
 static inline DLockBytes
 dlock_space_entry_name(const DLockSpaceEntry *entry, char buffer[DLOCK_NAME_MAX])
 {
-	return dlock_memory_text_part(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len,
-								  0, entry->name_len, buffer);
+	return dlock_memory_text_begin(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len,
+								   entry->name_len, buffer);
 }
 
-/* A part of the texts of a lease; put together in "buffer" if it is not in one piece. */
+/* The name of the owner of a lease or of a request; a long one is put together in "buffer". */
 static inline DLockBytes
-dlock_space_lease_text(const DLockSpaceLease *lease, int from, int len, char *buffer)
+dlock_space_owner_name(const DLockSpaceLease *lease, char buffer[DLOCK_OWNER_MAX])
 {
-	return dlock_memory_text_part(lease->data, lease->room, lease->owner_len + lease->payload_len,
-								  from, len, buffer);
+	return dlock_memory_text_begin(lease->data, lease->room, lease->owner_len + lease->payload_len,
+								   lease->owner_len, buffer);
 }
 
-/* Copy a part of the texts of a lease. */
-static inline void
-dlock_space_copy_text(const DLockSpaceLease *lease, int from, int len, char *into)
-{
-	dlock_memory_text_get(lease->data, lease->room, lease->owner_len + lease->payload_len,
-						  from, len, into);
-}
-
-/* The owner of a lease or of a request; a long one is put together in "buffer". */
+/* The same with the role. */
 static inline DLockOwner
 dlock_space_lease_owner(const DLockSpaceLease *lease, char buffer[DLOCK_OWNER_MAX])
 {
-	DLockOwner	owner = {lease->role, dlock_space_lease_text(lease, 0, lease->owner_len, buffer)};
-
-	return owner;
+	return (DLockOwner)
+	{
+		lease->role, dlock_space_owner_name(lease, buffer)
+	};
 }
 
 /* The same, palloc'd. */
@@ -308,11 +295,27 @@ dlock_space_copy_owner(const DLockSpaceLease *lease)
 	return owner;
 }
 
+/* Room for the owner and the payload of a lease. */
+#define DLOCK_SPACE_TEXTS_MAX	(DLOCK_OWNER_MAX + DLOCK_PAYLOAD_MAX)
+
 /* The payload of a lease; a long one is put together in "buffer", too. */
 static inline DLockBytes
-dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_PAYLOAD_MAX])
+dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_SPACE_TEXTS_MAX])
 {
-	return dlock_space_lease_text(lease, lease->owner_len, lease->payload_len, buffer);
+	int			len = lease->owner_len + lease->payload_len;
+	DLockBytes	texts = dlock_memory_text_begin(lease->data, lease->room, len, len, buffer);
+
+	return dlock_bytes(texts.data + lease->owner_len, lease->payload_len);
+}
+
+/* Copy both. */
+static inline void
+dlock_space_copy_texts(const DLockSpaceLease *lease, char *owner, char *payload)
+{
+	char		buffer[DLOCK_SPACE_TEXTS_MAX];
+
+	memcpy(owner, dlock_space_owner_name(lease, buffer).data, lease->owner_len);
+	memcpy(payload, dlock_space_lease_payload(lease, buffer).data, lease->payload_len);
 }
 
 /* Its term, but for the bound on the wall clock.  The partition lock must be held. */
@@ -336,7 +339,7 @@ dlock_space_is_owner_name(const DLockSpaceLease *lease, const DLockBytes *name)
 
 	if (lease->owner_len != name->len)
 		return false;
-	own = dlock_space_lease_text(lease, 0, lease->owner_len, buffer);
+	own = dlock_space_owner_name(lease, buffer);
 	return dlock_name_equal(&own, name);
 }
 
@@ -345,7 +348,7 @@ static inline bool
 dlock_space_is_of(const DLockSpaceLease *lease, const DLockBytes *name)
 {
 	char		buffer[DLOCK_OWNER_MAX];
-	DLockBytes	own = dlock_space_lease_text(lease, 0, lease->owner_len, buffer);
+	DLockBytes	own = dlock_space_owner_name(lease, buffer);
 	DLockBytes	client = dlock_name_client(&own);
 
 	return dlock_name_equal(&own, name) || dlock_name_equal(&client, name);

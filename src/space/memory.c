@@ -18,8 +18,8 @@
  *	  end of the step, or when the call fails (dlock_memory_trim).
  *
  *	  A text begins in a field of what it belongs to.  If it is longer than that, the
- *	  last four bytes of the field are the number of the cell with the next
- *	  piece, which has the number of the cell after it.
+ *	  last four bytes of the field are the reference to the cell with the next
+ *	  piece, which has that to the cell after it.
  *
  *	  Lock rules.  A stripe's list is protected by the stripe's mutex, and
  *	  nothing else is locked while it is held.  A text is protected as what it
@@ -44,11 +44,14 @@ StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
 /* Backends spread over so many lists of free cells. */
 #define STRIPES			16
 
+/* The distance between two cells. */
+#define STEP			((DLockMemoryRef) DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT)
+
 /* Free cells of one stripe. */
 typedef struct DLockMemoryStripe
 {
 	slock_t		mutex;
-	uint32		head;			/* first free cell; protected by mutex */
+	DLockMemoryRef head;		/* first free cell; protected by mutex */
 	uint32		count;			/* of them; likewise, and read without it */
 	char		pad[PG_CACHE_LINE_SIZE - sizeof(slock_t) - 2 * sizeof(uint32) - 3];
 } DLockMemoryStripe;
@@ -56,16 +59,15 @@ typedef struct DLockMemoryStripe
 typedef struct DLockMemoryShared
 {
 	pg_atomic_uint32 fresh;		/* first cell that was never used */
-	uint32		limit;			/* cells there are, plus one; constant */
-	char		pad[PG_CACHE_LINE_SIZE - 2 * sizeof(uint32)];
+	char		pad[PG_CACHE_LINE_SIZE - sizeof(uint32)];
 	DLockMemoryStripe stripes[STRIPES];
 } DLockMemoryShared;
 
 /* A free cell, or one with a piece of a text. */
 typedef struct DLockMemoryPiece
 {
-	uint32		next;			/* number of the next one, or zero */
-	char		data[DLOCK_MEMORY_CELL - sizeof(uint32)];
+	DLockMemoryRef next;		/* or none */
+	char		data[DLOCK_MEMORY_CELL - sizeof(DLockMemoryRef)];
 } DLockMemoryPiece;
 
 /* Set once, in the postmaster. */
@@ -73,10 +75,8 @@ static DLockMemoryShared *memory = NULL;
 char	   *dlock_memory_cells = NULL;
 
 /* Cells that this backend has reserved, a list like those of the stripes. */
-static uint32 reserved = 0;
+static DLockMemoryRef reserved = DLOCK_MEMORY_NONE;
 static int	nreserved = 0;
-
-StaticAssertDecl(DLOCK_MEMORY_CELL % MAXIMUM_ALIGNOF == 0, "cells are aligned");
 
 static uint32
 cell_count(void)
@@ -92,9 +92,9 @@ cells_size(void)
 }
 
 static inline DLockMemoryPiece *
-piece_at(uint32 cell)
+piece_at(DLockMemoryRef cell)
 {
-	return (DLockMemoryPiece *) (dlock_memory_cells + (Size) cell * DLOCK_MEMORY_CELL);
+	return dlock_memory_at(cell);
 }
 
 /* Ask for the shared memory. */
@@ -117,35 +117,28 @@ dlock_memory_startup(void)
 	memory = ShmemInitStruct("dlock memory lists", sizeof(DLockMemoryShared), &found);
 	if (!found)
 	{
-		pg_atomic_init_u32(&memory->fresh, 1);
-		memory->limit = cell_count() + 1;
+		pg_atomic_init_u32(&memory->fresh, STEP);
 		for (int i = 0; i < STRIPES; i++)
 		{
 			SpinLockInit(&memory->stripes[i].mutex);
-			memory->stripes[i].head = memory->stripes[i].count = 0;
+			memory->stripes[i].head = DLOCK_MEMORY_NONE;
+			memory->stripes[i].count = 0;
 		}
 	}
-}
-
-/* Was the memory laid out when the server started? */
-bool
-dlock_memory_is_ready(void)
-{
-	return memory != NULL;
 }
 
 /* The bytes that there are. */
 uint64
 dlock_memory_limit(void)
 {
-	return (uint64) (memory->limit - 1) * DLOCK_MEMORY_CELL;
+	return (uint64) cell_count() * DLOCK_MEMORY_CELL;
 }
 
 /* The bytes in use, as of one moment or another. */
 uint64
 dlock_memory_used(void)
 {
-	int64		cells = (int64) pg_atomic_read_u32(&memory->fresh) - 1;
+	int64		cells = pg_atomic_read_u32(&memory->fresh) / STEP - 1;
 
 	for (int i = 0; i < STRIPES; i++)
 		cells -= *(volatile uint32 *) &memory->stripes[i].count;
@@ -160,19 +153,19 @@ own_stripe(void)
 	return MyProcPid % STRIPES;
 }
 
-/* Take a cell from the list of a stripe; zero if it is empty. */
-static uint32
+/* Take a cell from the list of a stripe; none if it is empty. */
+static DLockMemoryRef
 take_from(DLockMemoryStripe *stripe)
 {
-	uint32		cell;
+	DLockMemoryRef cell;
 
 	/* A glance without the mutex can only miss what was just put there. */
 	if (*(volatile uint32 *) &stripe->count == 0)
-		return 0;
+		return DLOCK_MEMORY_NONE;
 
 	SpinLockAcquire(&stripe->mutex);
 	cell = stripe->head;
-	if (cell != 0)
+	if (cell != DLOCK_MEMORY_NONE)
 	{
 		stripe->head = piece_at(cell)->next;
 		stripe->count--;
@@ -181,27 +174,29 @@ take_from(DLockMemoryStripe *stripe)
 	return cell;
 }
 
-/* Take a cell that was never used; zero if there is none. */
-static uint32
+/* Take a cell that was never used; none if there is none. */
+static DLockMemoryRef
 take_fresh(void)
 {
 	uint32		cell = pg_atomic_read_u32(&memory->fresh);
 
-	while (cell < memory->limit &&
-		   !pg_atomic_compare_exchange_u32(&memory->fresh, &cell, cell + 1))
-		;
-	return (cell < memory->limit) ? cell : 0;
+	while (cell <= cell_count() * STEP)
+	{
+		if (pg_atomic_compare_exchange_u32(&memory->fresh, &cell, cell + STEP))
+			return cell;
+	}
+	return DLOCK_MEMORY_NONE;
 }
 
-/* Take a cell from wherever there is one; zero if memory is full. */
-static uint32
+/* Take a cell from wherever there is one; none if memory is full. */
+static DLockMemoryRef
 take_any(void)
 {
-	uint32		cell = take_from(&memory->stripes[own_stripe()]);
+	DLockMemoryRef cell = take_from(&memory->stripes[own_stripe()]);
 
-	if (cell == 0)
+	if (cell == DLOCK_MEMORY_NONE)
 		cell = take_fresh();
-	for (int i = 1; i < STRIPES && cell == 0; i++)
+	for (int i = 1; i < STRIPES && cell == DLOCK_MEMORY_NONE; i++)
 		cell = take_from(&memory->stripes[(own_stripe() + i) % STRIPES]);
 	return cell;
 }
@@ -215,9 +210,9 @@ dlock_memory_prepare(int count)
 {
 	while (nreserved < count)
 	{
-		uint32		cell = DLOCK_FAULT_FAILS("cells") ? 0 : take_any();
+		DLockMemoryRef cell = DLOCK_FAULT_FAILS("cells") ? DLOCK_MEMORY_NONE : take_any();
 
-		if (cell == 0)
+		if (cell == DLOCK_MEMORY_NONE)
 		{
 			dlock_memory_trim();
 			return false;
@@ -233,22 +228,21 @@ dlock_memory_prepare(int count)
 DLockMemoryRef
 dlock_memory_take(void)
 {
-	uint32		cell = reserved;
+	DLockMemoryRef cell = reserved;
 
 	Assert(nreserved > 0);
 	reserved = piece_at(cell)->next;
 	nreserved--;
-	return dlock_memory_cell(cell);
+	return cell;
 }
 
 /* Free a cell.  Cannot fail. */
 void
-dlock_memory_give_back(DLockMemoryRef ref)
+dlock_memory_give_back(DLockMemoryRef cell)
 {
 	DLockMemoryStripe *stripe = &memory->stripes[own_stripe()];
-	uint32		cell = dlock_memory_number(ref);
 
-	Assert(ref == dlock_memory_cell(cell) && cell > 0 && cell < memory->limit);
+	Assert(cell % STEP == 0 && cell > 0 && cell < pg_atomic_read_u32(&memory->fresh));
 	SpinLockAcquire(&stripe->mutex);
 	piece_at(cell)->next = stripe->head;
 	stripe->head = cell;
@@ -266,11 +260,11 @@ dlock_memory_trim(void)
 
 /* ---- texts ---- */
 
-/* The number of the cell in which a text goes on; zero if it has none. */
-static uint32
+/* The cell in which a text goes on; none if it has none. */
+static DLockMemoryRef
 next_cell(const char *field, int room, int total)
 {
-	uint32		cell = 0;
+	DLockMemoryRef cell = DLOCK_MEMORY_NONE;
 
 	/* The field of a text is not aligned. */
 	if (total > room)
@@ -298,7 +292,7 @@ dlock_memory_text_put(char *field, int room, const DLockBytes *parts, int count)
 	char	   *to = field;
 	int			left;
 	char	   *link = NULL;
-	uint32		end = 0;
+	DLockMemoryRef end = DLOCK_MEMORY_NONE;
 
 	for (int i = 0; i < count; i++)
 		total += parts[i].len;
@@ -317,7 +311,7 @@ dlock_memory_text_put(char *field, int room, const DLockBytes *parts, int count)
 
 			if (left == 0)
 			{
-				uint32		cell = dlock_memory_number(dlock_memory_take());
+				DLockMemoryRef cell = dlock_memory_take();
 
 				memcpy(link, &cell, sizeof(cell));
 				link = (char *) &piece_at(cell)->next;
@@ -336,45 +330,38 @@ dlock_memory_text_put(char *field, int room, const DLockBytes *parts, int count)
 		memcpy(link, &end, sizeof(end));
 }
 
-/* Copy "len" bytes of a text of "total" bytes, beginning at "from". */
+/* Copy the first "len" bytes of a text of "total" bytes. */
 void
-dlock_memory_text_get(const char *field, int room, int total, int from, int len, char *into)
+dlock_memory_text_get(const char *field, int room, int total, int len, char *into)
 {
 	const char *data = field;
 	int			here = dlock_memory_text_here(room, total);
-	uint32		next = next_cell(field, room, total);
+	DLockMemoryRef next = next_cell(field, room, total);
 
-	Assert(from + len <= total);
-	for (;;)
+	Assert(len <= total);
+	while (len > here)
 	{
-		int			count = Min(here - from, len);
-
-		if (count > 0)
-		{
-			memcpy(into, data + from, count);
-			into += count;
-			len -= count;
-		}
-		if (len == 0)
-			return;
-		from = Max(from - here, 0);
+		memcpy(into, data, here);
+		into += here;
+		len -= here;
 		data = piece_at(next)->data;
 		here = sizeof(piece_at(next)->data);
 		next = piece_at(next)->next;
 	}
+	memcpy(into, data, len);
 }
 
 /* Free the cells that a text has besides its field.  Cannot fail. */
 void
 dlock_memory_text_free(const char *field, int room, int total)
 {
-	uint32		cell = next_cell(field, room, total);
+	DLockMemoryRef cell = next_cell(field, room, total);
 
-	while (cell != 0)
+	while (cell != DLOCK_MEMORY_NONE)
 	{
-		uint32		next = piece_at(cell)->next;
+		DLockMemoryRef next = piece_at(cell)->next;
 
-		dlock_memory_give_back(dlock_memory_cell(cell));
+		dlock_memory_give_back(cell);
 		cell = next;
 	}
 }

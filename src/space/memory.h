@@ -22,7 +22,7 @@ typedef uint32 DLockMemoryRef;
 #define DLOCK_MEMORY_NONE		((DLockMemoryRef) 0)
 #define DLOCK_MEMORY_UNIT		8
 
-/* Where the cells lie; set once, in the postmaster. */
+/* Where the cells lie; set once, in the postmaster.  NULL if dlock is not preloaded. */
 extern char *dlock_memory_cells;
 
 /* The shared memory that a reference leads to. */
@@ -32,13 +32,6 @@ dlock_memory_at(DLockMemoryRef ref)
 	return dlock_memory_cells + (Size) ref * DLOCK_MEMORY_UNIT;
 }
 
-/* The same, or NULL for DLOCK_MEMORY_NONE. */
-static inline void *
-dlock_memory_or_null(DLockMemoryRef ref)
-{
-	return (ref != DLOCK_MEMORY_NONE) ? dlock_memory_at(ref) : NULL;
-}
-
 /* The reference that leads to a place in the shared memory. */
 static inline DLockMemoryRef
 dlock_memory_ref(const void *place)
@@ -46,29 +39,14 @@ dlock_memory_ref(const void *place)
 	return (DLockMemoryRef) (((const char *) place - dlock_memory_cells) / DLOCK_MEMORY_UNIT);
 }
 
-/* The reference to a cell, by its number. */
-static inline DLockMemoryRef
-dlock_memory_cell(uint32 cell)
-{
-	return cell * (DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT);
-}
-
-/* The number of the cell that a reference leads to. */
-static inline uint32
-dlock_memory_number(DLockMemoryRef ref)
-{
-	return ref / (DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT);
-}
-
 /* set-up */
 extern void dlock_memory_request(void);
 extern void dlock_memory_startup(void);
-extern bool dlock_memory_is_ready(void);
 
 /* cells */
 extern bool dlock_memory_prepare(int count);
 extern DLockMemoryRef dlock_memory_take(void);
-extern void dlock_memory_give_back(DLockMemoryRef ref);
+extern void dlock_memory_give_back(DLockMemoryRef cell);
 extern void dlock_memory_trim(void);
 extern uint64 dlock_memory_used(void);
 extern uint64 dlock_memory_limit(void);
@@ -76,8 +54,7 @@ extern uint64 dlock_memory_limit(void);
 /* texts that may go on in further cells */
 extern int	dlock_memory_text_cells(int len, int room);
 extern void dlock_memory_text_put(char *field, int room, const DLockBytes *parts, int count);
-extern void dlock_memory_text_get(const char *field, int room, int total,
-								  int from, int len, char *into);
+extern void dlock_memory_text_get(const char *field, int room, int total, int len, char *into);
 extern void dlock_memory_text_free(const char *field, int room, int total);
 
 /* How much of a text of "total" bytes stands in its field itself. */
@@ -87,18 +64,14 @@ dlock_memory_text_here(int room, int total)
 	return (total <= room) ? total : room - (int) sizeof(uint32);
 }
 
-/* A part of a text; put together in "buffer" if it is not in one piece. */
+/* The first bytes of a text; put together in "buffer" if they are not in one piece. */
 static inline DLockBytes
-dlock_memory_text_part(const char *field, int room, int total, int from, int len, char *buffer)
+dlock_memory_text_begin(const char *field, int room, int total, int len, char *buffer)
 {
-	DLockBytes	part = {field + from, len};
-
-	if (from + len > dlock_memory_text_here(room, total))
-	{
-		dlock_memory_text_get(field, room, total, from, len, buffer);
-		part.data = buffer;
-	}
-	return part;
+	if (len <= dlock_memory_text_here(room, total))
+		return dlock_bytes(field, len);
+	dlock_memory_text_get(field, room, total, len, buffer);
+	return dlock_bytes(buffer, len);
 }
 
 /*

@@ -11,11 +11,8 @@
  *
  *	  A process listens for a client while dlock_take() waits.  It says so in an entry of
  *	  its own, and each place of the client has its number, as a request has that of the
- *	  call that waits for it.  Without a process nobody is woken for a place.
- *
- *	  Of several that listen for a place, the one that began last asks for it: if a client
- *	  has lost its connection and calls again, the session that is left over gets nothing.
- *	  When that one ends, the one before asks.
+ *	  call that waits for it.  Why no place is missed, and what comes of several that
+ *	  listen, is argued in src/README ("Places").
  *
  *	  Lock rules.  A bucket is protected by one of a set of LWLocks: its list of places,
  *	  and the processes that listen.  It is taken after partition locks or without any,
@@ -25,11 +22,6 @@
  *	  before its memory is given back, so a process that finds it there may read what
  *	  never changes as long as it holds the bucket's lock.  All else that it reads is a hint:
  *	  it locks the partition and looks again.
- *
- *	  No place is missed by one that listens.  The place enters the bucket, and gets the
- *	  process that listens, under one lock.  A process that begins to listen takes this
- *	  lock first, and goes through the bucket later.  One that ends takes it, too: from
- *	  then on no place gets its number, so it finds all that have it.
  *
  *	  What is asked for goes to the end of its bucket, so that whoever asks for one after
  *	  the other finds the next one in front.
@@ -275,7 +267,7 @@ find(DLockSpaceEntry *entry, uint32 client, const DLockOwner *owner, DLockToken 
 		else if (queued->placed && (owner != NULL ? dlock_space_is_owned(queued, owner) : queued->token == id))
 			found = queued;
 		queued = dlock_space_next(queued);
-		place = dlock_space_next_place(place);
+		place = dlock_space_lease_at(place->u.client.next);
 	}
 	if (found != NULL)
 		move(places, found, false);
@@ -321,7 +313,7 @@ dlock_place_locks(Oid database, int *count)
 			continue;
 		LWLockAcquire(lock_of(bucket), LW_SHARED);
 		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket].places); place != NULL;
-			 place = dlock_space_next_place(place))
+			 place = dlock_space_lease_at(place->u.client.next))
 		{
 			DLockSpaceEntry *entry = dlock_space_entry_of(place);
 
@@ -542,8 +534,7 @@ copy_place(const DLockSpaceLease *place, DLockPlaceCopy *copy)
 	copy->owner_len = place->owner_len;
 	copy->payload_len = place->payload_len;
 	memcpy(copy->name, name.data, name.len);
-	dlock_space_copy_text(place, 0, place->owner_len, copy->owner);
-	dlock_space_copy_text(place, place->owner_len, place->payload_len, copy->payload);
+	dlock_space_copy_texts(place, copy->owner, copy->payload);
 }
 
 /*
@@ -562,7 +553,7 @@ dlock_place_due(DLockTime now, DLockPlaceCopy *copies, int room, DLockTime *unti
 	*until = DLOCK_TIME_FOREVER;
 	LWLockAcquire(lock_of(hash), LW_SHARED);
 	for (volatile DLockSpaceLease *at = dlock_space_lease_at(bucket_of(hash)->places); at != NULL && count < room;
-		 at = dlock_space_next_place((DLockSpaceLease *) at))
+		 at = dlock_space_lease_at(at->u.client.next))
 	{
 		DLockSpaceLease *place = (DLockSpaceLease *) at;
 		bool		mute = at->process != MyProcNumber;

@@ -38,13 +38,12 @@
 #include "space/slot.h"
 #include "store/store.h"
 
-#define CELL_SLOTS	((int) ((DLOCK_MEMORY_CELL - 2 * sizeof(uint32)) / sizeof(DLockSlot)))
+#define CELL_SLOTS	((int) ((DLOCK_MEMORY_CELL - sizeof(DLockMemoryRef)) / sizeof(DLockSlot)))
 
-/* A cell of a stack.  Those below the top are full, and those above it empty. */
+/* A cell of a stack. */
 typedef struct DLockSlotCell
 {
-	uint32		below;			/* the next cell; zero if there is none */
-	uint32		above;			/* likewise */
+	DLockMemoryRef next;		/* in its list, or none */
 	DLockSlot	slots[CELL_SLOTS];
 } DLockSlotCell;
 
@@ -65,9 +64,9 @@ static struct
 /* ---- stacks ---- */
 
 static inline DLockSlotCell *
-cell_at(uint32 cell)
+cell_at(DLockMemoryRef cell)
 {
-	return dlock_memory_at(dlock_memory_cell(cell));
+	return dlock_memory_at(cell);
 }
 
 static inline DLockSlotStack *
@@ -76,33 +75,27 @@ stack_of(DLockSlotShared *slots, int slot_class, BlockNumber block)
 	return &slots->stacks[slot_class][block % DLOCK_SLOT_STRIPES];
 }
 
-/* Add an empty cell to a stack, whose mutex is held. */
-static void
-add_cell(DLockSlotStack *stack, uint32 cell)
+/* Move the first cell of a list to another one. */
+static inline void
+move_cell(DLockMemoryRef *from, DLockMemoryRef *to)
 {
-	cell_at(cell)->below = stack->top;
-	cell_at(cell)->above = 0;
-	if (stack->top == 0)
-		stack->top = cell;
-	else
-	{
-		cell_at(cell)->above = cell_at(stack->top)->above;
-		cell_at(stack->top)->above = cell;
-	}
-	if (cell_at(cell)->above != 0)
-		cell_at(cell_at(cell)->above)->below = cell;
+	DLockMemoryRef cell = *from;
+
+	Assert(cell != DLOCK_MEMORY_NONE);
+	*from = cell_at(cell)->next;
+	cell_at(cell)->next = *to;
+	*to = cell;
 }
 
-/* Put a free slot on a stack, likewise. */
+/* Put a free slot on a stack, whose mutex is held. */
 static inline void
 push(DLockSlotStack *stack, DLockSlot slot)
 {
-	if (stack->count == CELL_SLOTS)
+	if (stack->top == DLOCK_MEMORY_NONE || stack->count == CELL_SLOTS)
 	{
-		stack->top = cell_at(stack->top)->above;
+		move_cell(&stack->spare, &stack->top);
 		stack->count = 0;
 	}
-	Assert(stack->top != 0);
 	cell_at(stack->top)->slots[stack->count++] = slot;
 }
 
@@ -113,36 +106,28 @@ pop(DLockSlotStack *stack)
 	DLockSlot	slot = DLOCK_SLOT_NONE;
 
 	SpinLockAcquire(&stack->mutex);
-	if (stack->count == 0 && stack->top != 0 && cell_at(stack->top)->below != 0)
+	if (stack->top != DLOCK_MEMORY_NONE)
 	{
-		stack->top = cell_at(stack->top)->below;
-		stack->count = CELL_SLOTS;
-	}
-	if (stack->count > 0)
 		slot = cell_at(stack->top)->slots[--stack->count];
+		if (stack->count == 0)
+		{
+			move_cell(&stack->top, &stack->spare);
+			stack->count = CELL_SLOTS;
+		}
+	}
 	SpinLockRelease(&stack->mutex);
 	return slot;
 }
 
-/* Empty a stack, and free its cells. */
 static void
-clear(DLockSlotStack *stack)
+free_cells(DLockMemoryRef *list)
 {
-	uint32		cell;
-	uint32		next;
-
-	SpinLockAcquire(&stack->mutex);
-	cell = stack->top;
-	stack->top = stack->total = stack->cells = 0;
-	stack->count = 0;
-	SpinLockRelease(&stack->mutex);
-
-	while (cell != 0 && cell_at(cell)->below != 0)
-		cell = cell_at(cell)->below;
-	for (; cell != 0; cell = next)
+	while (*list != DLOCK_MEMORY_NONE)
 	{
-		next = cell_at(cell)->above;
-		dlock_memory_give_back(dlock_memory_cell(cell));
+		DLockMemoryRef cell = *list;
+
+		*list = cell_at(cell)->next;
+		dlock_memory_give_back(cell);
 	}
 }
 
@@ -170,14 +155,20 @@ dlock_slot_init(DLockSlotShared *slots)
 	}
 }
 
-/* Empty all stacks of a store, and free their cells. */
+/* Empty all stacks of a store, which nobody uses, and free their cells. */
 void
 dlock_slot_clear(DLockSlotShared *slots)
 {
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		for (int stripe = 0; stripe < DLOCK_SLOT_STRIPES; stripe++)
-			clear(&slots->stacks[slot_class][stripe]);
+		{
+			DLockSlotStack *stack = &slots->stacks[slot_class][stripe];
+
+			free_cells(&stack->top);
+			free_cells(&stack->spare);
+			stack->room = 0;
+		}
 	}
 }
 
@@ -204,21 +195,22 @@ dlock_slot_add_page(DLockSlotShared *slots,
 {
 	DLockSlotStack *stack = stack_of(slots, slot_class, block);
 	int			count = dlock_page_slot_count(slot_class);
-	uint32		cell = 0;
+	DLockMemoryRef cell = DLOCK_MEMORY_NONE;
 
 	Assert(block >= slots->nblocks);
-	if (stack->total + count > stack->cells * CELL_SLOTS)
+	if (stack->room < count)
 	{
 		if (!dlock_memory_prepare(1))
 			return false;
-		cell = dlock_memory_number(dlock_memory_take());
-		stack->cells++;
+		cell = dlock_memory_take();
+		cell_at(cell)->next = DLOCK_MEMORY_NONE;
+		stack->room += CELL_SLOTS;
 	}
-	stack->total += count;
+	stack->room -= count;
 
 	SpinLockAcquire(&stack->mutex);
-	if (cell != 0)
-		add_cell(stack, cell);
+	if (cell != DLOCK_MEMORY_NONE)
+		move_cell(&cell, &stack->spare);
 	for (int number = count - 1; number >= 0; number--)
 	{
 		if ((taken & (UINT64CONST(1) << number)) == 0)

@@ -12,6 +12,7 @@
 
 #include "base/compat.h"
 #include "base/types.h"
+#include "space/memory.h"
 #include "store/page.h"
 
 /* Backends spread over so many groups of pages, to keep out of each other's way. */
@@ -19,15 +20,16 @@
 
 /*
  * The free slots of one class on the pages of one stripe: a stack.  Protected by the
- * mutex, except "total" and "cells", which the relation's extension lock protects.
+ * mutex, except "room", which the relation's extension lock protects.
  */
 typedef struct DLockSlotStack
 {
 	slock_t		mutex;
-	int			count;			/* free slots in the cell on top */
-	uint32		top;			/* that cell; zero as long as there is no page */
-	uint32		total;			/* slots of its pages, free or not */
-	uint32		cells;
+	DLockMemoryRef top;			/* cell; those below are full */
+	int			count;			/* of slots in the cell on top, if there is
+								 * one */
+	DLockMemoryRef spare;		/* empty cells */
+	int			room;			/* for slots of pages to come */
 } DLockSlotStack;
 
 /* The free slots of one database's store. */

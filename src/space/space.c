@@ -252,17 +252,12 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	if (entry != NULL)
 		return entry;
 	entry = ENTRY_AT(dlock_memory_take());
-	entry->holders = entry->queue = NONE;
-	entry->earliest = DLOCK_TIME_FOREVER;
-	entry->ncr = entry->nstrong = entry->nattended = 0;
-	entry->held_modes = entry->asked_modes = 0;
-	entry->database = database;
-	entry->hash = hash;
-	entry->permits = 0;
-	entry->lodges = entry->places = false;
-	entry->name_len = name->len;
+	*entry = (DLockSpaceEntry)
+	{
+		.earliest = DLOCK_TIME_FOREVER,.next = *bucket_of(hash),.database = database,
+			.hash = hash,.name_len = name->len
+	};
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
-	entry->next = *bucket_of(hash);
 	*bucket_of(hash) = dlock_memory_ref(entry);
 	return entry;
 }
@@ -281,45 +276,42 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 {
 	DLockBytes	texts[] = {value->owner, value->payload};
 	DLockSpaceLease *lease;
+	int			room;
 
 	if (entry->lodges)
 	{
 		lease = LEASE_AT(dlock_memory_take());
-		lease->room = DLOCK_MEMORY_CELL - offsetof(DLockSpaceLease, data);
+		room = DLOCK_MEMORY_CELL - offsetof(DLockSpaceLease, data);
 	}
 	else
 	{
 		lease = lodging_of(entry);
-		lease->room = room_beside(entry->name_len);
+		room = room_beside(entry->name_len);
 		entry->lodges = true;
 	}
-	lease->token = value->token;
-	lease->ttl = value->term.ttl;
-	lease->deadline = value->term.deadline;
-	lease->bound_mono = value->term.bound_mono;
-	lease->delay = value->delay;
-	lease->min_until = value->min_hold;
-	lease->granted_at = value->granted_at;
-	lease->lsn = InvalidXLogRecPtr;
-	lease->confirmed = 0;
-	lease->level = synchronous_commit;
-	lease->entry = dlock_memory_ref(entry);
-	lease->slot = slot;
-	lease->role = value->role;
-	lease->process = process;
-	lease->holds = value->holds;
-	lease->kind = kind;
-	lease->mode = value->mode;
-	lease->bind = value->bind;
-	lease->part = value->part;
-	lease->next_part = NONE;
-	lease->stopped = false;
-	lease->unwritten = false;
-	lease->kept = false;
-	lease->placed = false;
-	lease->called = false;
-	lease->owner_len = value->owner.len;
-	lease->payload_len = value->payload.len;
+	*lease = (DLockSpaceLease)
+	{
+		.token = value->token,
+			.ttl = value->term.ttl,
+			.deadline = value->term.deadline,
+			.bound_mono = value->term.bound_mono,
+			.delay = value->delay,
+			.min_until = value->min_hold,
+			.granted_at = value->granted_at,
+			.entry = dlock_memory_ref(entry),
+			.slot = slot,
+			.role = value->role,
+			.process = process,
+			.holds = value->holds,
+			.payload_len = value->payload.len,
+			.owner_len = value->owner.len,
+			.room = room,
+			.kind = kind,
+			.mode = value->mode,
+			.bind = value->bind,
+			.part = value->part,
+			.level = synchronous_commit
+	};
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
 	return lease;
 }

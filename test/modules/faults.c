@@ -168,6 +168,14 @@ note_on_page(const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn, void 
 	return true;
 }
 
+/* Count the cells of a list of free slots; each begins with the reference to the next one. */
+static void
+count_slot_cells(Check *check, DLockMemoryRef cell)
+{
+	for (; cell != DLOCK_MEMORY_NONE; cell = *(DLockMemoryRef *) dlock_memory_at(cell))
+		check->cells++;
+}
+
 /* A lease and its page. */
 static void
 check_slot(Check *check, const char *name, const DLockSpaceLease *lease)
@@ -334,6 +342,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		}
 	}
 	check->held += count;
+
 	/*
 	 * Once "earliest" has passed there may be more modes; and that of null
 	 * leases at any time.
@@ -507,7 +516,12 @@ inconsistencies(PG_FUNCTION_ARGS)
 		complain(check, "the statistics have %lld leases instead of %lld",
 				 (long long) counted, (long long) check->held);
 	for (int i = 0; i < DLOCK_PAGE_CLASSES * DLOCK_SLOT_STRIPES; i++)
-		check->cells += check->db.shared->slots.stacks[i / DLOCK_SLOT_STRIPES][i % DLOCK_SLOT_STRIPES].cells;
+	{
+		DLockSlotStack *stack = &check->db.shared->slots.stacks[i / DLOCK_SLOT_STRIPES][i % DLOCK_SLOT_STRIPES];
+
+		count_slot_cells(check, stack->top);
+		count_slot_cells(check, stack->spare);
+	}
 	used = dlock_memory_used() / DLOCK_MEMORY_CELL;
 	if (used < check->cells || used > check->cells + kept)
 		complain(check, "%lld cells are in use instead of %lld to %lld",
