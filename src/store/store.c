@@ -31,10 +31,18 @@
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/smgr.h"
 
 #include "base/error.h"
 #include "base/fault.h"
 #include "store/store.h"
+
+/* The size of the store, which the access method does not tell. */
+static BlockNumber
+block_count(Relation rel)
+{
+	return smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM);
+}
 
 /* Finish a record and return its end, without leaving it to the commit. */
 static XLogRecPtr
@@ -68,7 +76,7 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 	bool		is_new;
 	int			version;
 
-	if (RelationGetNumberOfBlocks(rel) == 0)
+	if (block_count(rel) == 0)
 		return false;
 
 	buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
@@ -101,7 +109,7 @@ lock_block(Relation rel, BlockNumber block)
 	Buffer		buffer;
 
 	/* An earlier attempt may have extended the relation and then failed. */
-	if (block < RelationGetNumberOfBlocks(rel))
+	if (block < block_count(rel))
 	{
 		buffer = ReadBuffer(rel, block);
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
@@ -235,7 +243,7 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 				  DLockStorePageVisitor visit_page, void *arg)
 {
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber nblocks = block_count(rel);
 	PGAlignedBlock copy;
 
 	for (BlockNumber block = 1; block < nblocks; block++)
