@@ -430,16 +430,17 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 static uint64
 settle_meta(DLockDatabase *db)
 {
-	DLockPageMeta meta;
+	DLockPageHead meta;
 
 	if (dlock_store_read_meta(db->rel, &meta) && meta.database == db->shared->oid)
 		return meta.incarnation;
-	meta.database = db->shared->oid;
 	if (!pg_strong_random(&meta.incarnation, sizeof(meta.incarnation)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random number for the lease store")));
-	dlock_flush_now(dlock_store_write_meta(db->rel, &meta));
+
+	/* Whatever is flushed of this incarnation follows in the WAL. */
+	dlock_store_init_page(db->rel, DLOCK_PAGE_META_BLOCK, meta.incarnation, 0, db->shared->oid);
 	return meta.incarnation;
 }
 
@@ -447,7 +448,7 @@ settle_meta(DLockDatabase *db)
 static bool
 was_moved(DLockDatabase *db)
 {
-	DLockPageMeta meta;
+	DLockPageHead meta;
 
 	return pg_atomic_read_u32(&db->shared->state) != DLOCK_DATABASE_ABSENT &&
 		dlock_store_read_meta(db->rel, &meta) &&

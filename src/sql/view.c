@@ -152,7 +152,7 @@ static void
 collect_from_pages(DLockViewState *state)
 {
 	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
-	DLockPageMeta meta;
+	DLockPageHead meta;
 
 	read_clocks(state);
 	/* A copied database has leases only once it has a meta page of its own. */

@@ -84,16 +84,6 @@ dlock_flush_startup(void)
 	}
 }
 
-/*
- * Make a record durable on this server's disk, whatever the settings.  No
- * LWLock may be held.
- */
-void
-dlock_flush_now(XLogRecPtr lsn)
-{
-	XLogFlush(lsn);
-}
-
 /* Raise a position, unless it is as far. */
 static void
 advance(pg_atomic_uint64 *position, uint64 to)

@@ -16,7 +16,6 @@
 extern void dlock_flush_request(void);
 extern void dlock_flush_startup(void);
 
-extern void dlock_flush_now(XLogRecPtr lsn);
 extern void dlock_flush_commit(XLogRecPtr lsn);
 extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
