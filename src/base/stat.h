@@ -55,7 +55,6 @@ extern void dlock_stat_init(DLockStatShared *stats);
 extern void dlock_stat_attach(DLockStatShared *stats);
 extern void dlock_stat_count(DLockStatEvent event, int64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
-extern void dlock_stat_forget_leases(DLockStatShared *stats);
 extern int64 dlock_stat_read(DLockStatShared *stats, DLockStatEvent event);
 
 #endif							/* DLOCK_STAT_H */

@@ -99,13 +99,6 @@ static int	room = 0;
 
 /* ---- leases that are bound to this session or its transaction ---- */
 
-/* Has the session ended without a disconnect of its client? */
-static bool
-is_session_lost(void)
-{
-	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
-}
-
 /*
  * End the leases that are bound so and were acquired in the subtransaction (if
  * that is not InvalidSubTransactionId), and forget them.
@@ -113,7 +106,8 @@ is_session_lost(void)
 static void
 end_bound(DLockBind bind, SubTransactionId subid)
 {
-	DLockHeldStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
+	DLockHeldStop how = (proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL) ?
+		DLOCK_STOP_LOST : DLOCK_STOP_OVER;
 	int			left = 0;
 	DLockDatabase db;
 
@@ -248,7 +242,7 @@ convert_bound(uint32 hash, DLockToken from, DLockToken to)
 
 /* ---- undoing; cannot fail ---- */
 
-/* Change a lease back; returns false if that must end it. */
+/* Take back a hold or an upgrade of a lease; false if that must end it. */
 static bool
 restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 {
@@ -256,35 +250,27 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 	XLogRecPtr	lsn = lease->lsn;
 
 	Assert(dlock_partition_is_mine(item->hash));
-	switch ((DLockGrantsKind) item->kind)
+	if (item->kind == CHANGE_HOLD)
 	{
-		case CHANGE_GRANT:
-		case CHANGE_PLACE:
-			break;
-
-		case CHANGE_HOLD:
-			lease->holds--;
-			lease->called &= lease->holds > 0;
-			return lease->holds > 0;
-
-		case CHANGE_UPGRADE:
-			if (lease->called)
-				return true;	/* another call was told of the new token */
-			dlock_space_succeed(lease, item->from);
-			lease->lsn = lsn;
-			lease->confirmed = item->vouched_until;
-			convert_bound(item->hash, item->token, item->from);
-
-			/* It may have been converted to a weaker mode since. */
-			if (lease->mode != item->after)
-				return true;
-			crowd = dlock_holder_without(dlock_holder_survey(dlock_space_entry_of(lease), now), lease, now);
-			if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
-				return false;
-			dlock_space_set_mode(lease, (DLockMode) item->before);
-			return true;
+		lease->holds--;
+		lease->called &= lease->holds > 0;
+		return lease->holds > 0;
 	}
-	return false;
+	if (lease->called)
+		return true;			/* another call was told of the new token */
+	dlock_space_succeed(lease, item->from);
+	lease->lsn = lsn;
+	lease->confirmed = item->vouched_until;
+	convert_bound(item->hash, item->token, item->from);
+
+	/* It may have been converted to a weaker mode since. */
+	if (lease->mode != item->after)
+		return true;
+	crowd = dlock_holder_without(dlock_holder_survey(dlock_space_entry_of(lease), now), lease, now);
+	if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
+		return false;
+	dlock_space_set_mode(lease, (DLockMode) item->before);
+	return true;
 }
 
 /* Undo a change. */

@@ -152,7 +152,7 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 	DLockTime	until;
 	int			due;
 
-	if (!dlock_session_try_open(&db))
+	if (!dlock_session_try_open(&db, false))
 		return dlock_clock_now() + DLOCK_WAIT_RETRY;
 	do
 	{

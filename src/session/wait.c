@@ -195,7 +195,7 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 {
 	DLockDatabase db;
 
-	if (!dlock_session_try_open(&db))
+	if (!dlock_session_try_open(&db, false))
 		return false;
 
 	/* With the store open, this process stays in the queue if it is there. */
