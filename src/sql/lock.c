@@ -564,6 +564,7 @@ dlock_sql_acquire_each(PG_FUNCTION_ARGS)
 static Datum
 take(PG_FUNCTION_ARGS)
 {
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockBytes	client;
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 1);
 	DLockTime	keep = dlock_value_get_span(fcinfo, 2, "keep");
@@ -582,7 +583,7 @@ take(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, dlock_name_to_text(taken[i].name));
 		dlock_value_add(&row, true, dlock_name_to_text(taken[i].owner));
 		dlock_value_add(&row, taken[i].token != DLOCK_TOKEN_NONE, Int64GetDatum(taken[i].token));
-		dlock_value_put(&row, fcinfo);
+		tuplestore_puttuple(result->setResult, dlock_value_form(&row, result->setDesc));
 	}
 	return (Datum) 0;
 }
@@ -668,6 +669,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 2);
 	DLockWaitHolder holder;
 	DLockValueRow row = {0};
+	TupleDesc	desc;
 
 	dlock_session_check_grants("dlock_watch");
 	dlock_wait_watch(&name, seen, wait, &holder);
@@ -685,7 +687,9 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	}
 	while (row.count < WATCH_COLUMNS)
 		dlock_value_add(&row, false, 0);
-	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, fcinfo)));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, BlessTupleDesc(desc))));
 }
 
 /* dlock_bump_epoch(reason, above) -> a number below all later tokens */
