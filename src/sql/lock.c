@@ -225,17 +225,12 @@ token_or_null(FunctionCallInfo fcinfo, DLockToken token)
 static Datum
 array_of_tokens(const DLockToken *tokens, int count)
 {
-	Datum	   *values = palloc(count * sizeof(Datum));
-	bool	   *nulls = palloc(count * sizeof(bool));
-	int			lower = 1;
+	ArrayBuildState *array = initArrayResult(INT8OID, CurrentMemoryContext, false);
 
 	for (int i = 0; i < count; i++)
-	{
-		values[i] = Int64GetDatum(tokens[i]);
-		nulls[i] = tokens[i] == DLOCK_TOKEN_NONE;
-	}
-	PG_RETURN_ARRAYTYPE_P(construct_md_array(values, nulls, 1, &count, &lower, INT8OID, sizeof(int64),
-											 FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		(void) accumArrayResult(array, Int64GetDatum(tokens[i]), tokens[i] == DLOCK_TOKEN_NONE,
+								INT8OID, CurrentMemoryContext);
+	return makeArrayResult(array, CurrentMemoryContext);
 }
 
 /*
@@ -306,36 +301,28 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	return dlock_grants_call(acquire_all, fcinfo);
 }
 
-pg_noreturn static void
-refuse_path(const DLockBytes *path, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid path \"%.*s\"", path->len, path->data),
-			 errdetail("%s", detail),
-			 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
-}
-
-/* A path and its ancestors. */
+/* A path and its ancestors: as many names as it has parts. */
 static DLockBytes *
 get_path(FunctionCallInfo fcinfo, int argno, int *count)
 {
 	DLockBytes *names = palloc((DLOCK_PATH_MAX_PARTS + 1) * sizeof(DLockBytes));
-	DLockBytes *path = &names[0];
-	int			parts = 1;
+	const char *problem = NULL;
 
-	*path = dlock_value_get_text(fcinfo, argno, "path");
-	for (int i = 0; i < path->len; i++)
+	names[0] = dlock_value_get_text(fcinfo, argno, "path");
+	*count = 1 + dlock_name_ancestors(&names[0], names + 1);
+	if (*count > DLOCK_PATH_MAX_PARTS)
+		problem = "It has too many parts.";
+	for (int i = 0; i < *count; i++)
 	{
-		if (path->data[i] != '/')
-			continue;
-		parts++;
-		if (i == 0 || i == path->len - 1 || path->data[i - 1] == '/')
-			refuse_path(path, "A part of it is empty.");
+		if (names[i].len == 0 || names[i].data[names[i].len - 1] == '/')
+			problem = "A part of it is empty.";
 	}
-	if (parts > DLOCK_PATH_MAX_PARTS)
-		refuse_path(path, psprintf("It has %d parts.", parts));
-	*count = 1 + dlock_name_ancestors(path, names + 1);
+	if (problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid path \"%.*s\"", names[0].len, names[0].data),
+				 errdetail("%s", problem),
+				 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
 	return names;
 }
 
