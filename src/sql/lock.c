@@ -213,24 +213,29 @@ open_for_targets(DLockDatabase *db, DLockHolderTarget *targets, int count)
 
 /* ---- functions ---- */
 
+/* The answer of a call that may grant something. */
 static Datum
-token_or_null(FunctionCallInfo fcinfo, DLockToken token)
+answer_token(FunctionCallInfo fcinfo, DLockToken token)
 {
+	dlock_grants_answered();
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
 }
 
-/* Tokens, and null for none. */
+/* The same of several: null for no token. */
 static Datum
-array_of_tokens(const DLockToken *tokens, int count)
+answer_tokens(const DLockToken *tokens, int count)
 {
 	ArrayBuildState *array = initArrayResult(INT8OID, CurrentMemoryContext, false);
+	Datum		result;
 
 	for (int i = 0; i < count; i++)
 		(void) accumArrayResult(array, Int64GetDatum(tokens[i]), tokens[i] == DLOCK_TOKEN_NONE,
 								INT8OID, CurrentMemoryContext);
-	return makeArrayResult(array, CurrentMemoryContext);
+	result = makeArrayResult(array, CurrentMemoryContext);
+	dlock_grants_answered();
+	return result;
 }
 
 /*
@@ -262,8 +267,9 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	return dlock_wait_acquire(request, wait);
 }
 
-static Datum
-acquire(PG_FUNCTION_ARGS)
+/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
+Datum
+dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockAcquireRequest request = {
@@ -271,18 +277,12 @@ acquire(PG_FUNCTION_ARGS)
 		.names = &name
 	};
 
-	return token_or_null(fcinfo, acquire_names(fcinfo, "dlock_acquire", true, &request));
+	return answer_token(fcinfo, acquire_names(fcinfo, "dlock_acquire", true, &request));
 }
 
-/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
+/* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
 Datum
-dlock_sql_acquire(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(acquire, fcinfo);
-}
-
-static Datum
-acquire_all(PG_FUNCTION_ARGS)
+dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = -1};
 
@@ -291,14 +291,7 @@ acquire_all(PG_FUNCTION_ARGS)
 	request.tokens = palloc(request.count * sizeof(DLockToken));
 	if (acquire_names(fcinfo, "dlock_acquire_all", false, &request) == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
-	return array_of_tokens(request.tokens, request.count);
-}
-
-/* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
-Datum
-dlock_sql_acquire_all(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(acquire_all, fcinfo);
+	return answer_tokens(request.tokens, request.count);
 }
 
 /* A path and its ancestors: as many names as it has parts. */
@@ -326,24 +319,19 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	return names;
 }
 
-static Datum
-acquire_path(PG_FUNCTION_ARGS)
-{
-	DLockAcquireRequest request = {.path = true};
-
-	request.names = get_path(fcinfo, 0, &request.count);
-	return token_or_null(fcinfo, acquire_names(fcinfo, "dlock_acquire_path", false, &request));
-}
-
 /* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
 Datum
 dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 {
-	return dlock_grants_call(acquire_path, fcinfo);
+	DLockAcquireRequest request = {.path = true};
+
+	request.names = get_path(fcinfo, 0, &request.count);
+	return answer_token(fcinfo, acquire_names(fcinfo, "dlock_acquire_path", false, &request));
 }
 
-static Datum
-convert(PG_FUNCTION_ARGS)
+/* dlock_convert(name, token, mode, wait) -> token or null */
+Datum
+dlock_sql_convert(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
@@ -351,14 +339,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
 
 	dlock_session_check_lease_writable("dlock_convert");
-	return token_or_null(fcinfo, dlock_wait_convert(&name, token, mode, wait));
-}
-
-/* dlock_convert(name, token, mode, wait) -> token or null */
-Datum
-dlock_sql_convert(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(convert, fcinfo);
+	return answer_token(fcinfo, dlock_wait_convert(&name, token, mode, wait));
 }
 
 /* Renew the leases of targets; returns whether each is held. */
@@ -522,8 +503,9 @@ array_of_bools(const bool *values, int count)
 	PG_RETURN_ARRAYTYPE_P(construct_array(elements, count, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR));
 }
 
-static Datum
-acquire_each(PG_FUNCTION_ARGS)
+/* dlock_acquire_each(names, owners, ttl, mode, ...) -> a token or null for each */
+Datum
+dlock_sql_acquire_each(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = 1,.role = GetUserId(),.bind = DLOCK_BIND_NONE};
 	int			count = -1;
@@ -538,18 +520,12 @@ acquire_each(PG_FUNCTION_ARGS)
 	get_keep(fcinfo, 8, &request);
 	dlock_session_check_lease_writable("dlock_acquire_each");
 	dlock_wait_acquire_each(&request, names, owners, count, tokens);
-	return array_of_tokens(tokens, count);
+	return answer_tokens(tokens, count);
 }
 
-/* dlock_acquire_each(names, owners, ttl, mode, ...) -> a token or null for each */
+/* dlock_take(client, wait, keep) -> what the places of the client were granted */
 Datum
-dlock_sql_acquire_each(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(acquire_each, fcinfo);
-}
-
-static Datum
-take(PG_FUNCTION_ARGS)
+dlock_sql_take(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockBytes	client;
@@ -572,14 +548,8 @@ take(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, taken[i].token != DLOCK_TOKEN_NONE, Int64GetDatum(taken[i].token));
 		tuplestore_puttuple(result->setResult, dlock_value_form(&row, result->setDesc));
 	}
+	dlock_grants_answered();
 	return (Datum) 0;
-}
-
-/* dlock_take(client, wait, keep) -> what the places of the client were granted */
-Datum
-dlock_sql_take(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(take, fcinfo);
 }
 
 /* dlock_renew_each(names, tokens, ttl) -> a boolean for each */
