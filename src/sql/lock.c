@@ -687,7 +687,7 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
 	dlock_value_require_parameter(fcinfo, 2, "live");
-	(void) dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2), 0);
+	(void) dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2), true);
 	PG_RETURN_VOID();
 }
 
