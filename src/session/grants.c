@@ -281,8 +281,8 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 }
 
 /*
- * A transaction ends by an error, or the session does: if that was in a call, undo what it has
- * listed; memory and slots that it fetched and did not use are for others.
+ * A transaction or subtransaction is aborted: if that is because a call fails, undo what it
+ * has listed; memory and slots that it fetched and did not use are for others.
  */
 static void
 undo_all(void)
@@ -333,13 +333,6 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 }
 
 static void
-undo_at_exit(int code, Datum arg)
-{
-	DLOCK_BEGIN_EXIT();
-	undo_all();
-}
-
-static void
 end_bound_at_exit(int code, Datum arg)
 {
 	DLOCK_BEGIN_EXIT();
@@ -360,7 +353,6 @@ dlock_grants_prepare(int more, DLockBind bind)
 		/* If one of these fails, the next call registers all of them again. */
 		RegisterXactCallback(xact_callback, NULL);
 		RegisterSubXactCallback(subxact_callback, NULL);
-		before_shmem_exit(undo_at_exit, (Datum) 0);
 		on_shmem_exit(end_bound_at_exit, (Datum) 0);
 		items = MemoryContextAlloc(TopMemoryContext, 64 * sizeof(DLockGrantsItem));
 		room = 64;
