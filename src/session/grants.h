@@ -14,7 +14,6 @@
 
 extern void dlock_grants_answered(void);
 extern void dlock_grants_discard(void);
-extern bool dlock_grants_are_awaited(void);
 
 /* before a change */
 extern void dlock_grants_prepare(int more, DLockBind bind);
