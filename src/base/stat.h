@@ -12,6 +12,7 @@
 
 #include "base/types.h"
 
+/* The view dlock_stats knows them by their numbers. */
 typedef enum DLockStatEvent
 {
 	DLOCK_STAT_GRANT,			/* leases granted, hand-offs included */
@@ -34,9 +35,6 @@ typedef enum DLockStatEvent
 	DLOCK_STAT_LEASES = DLOCK_STAT_BUCKET + 7	/* leases in memory: added
 												 * less removed */
 } DLockStatEvent;
-
-/* What happens, without the state at the moment. */
-#define DLOCK_STAT_EVENTS		(DLOCK_STAT_WAIT_TIME + 1)
 
 /* Waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones. */
 #define DLOCK_STAT_BUCKETS		(DLOCK_STAT_LEASES - DLOCK_STAT_BUCKET)

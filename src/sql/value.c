@@ -14,17 +14,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "common/int.h"
-#include "funcapi.h"
-#include "mb/pg_wchar.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 #include "base/compat.h"
 #include "base/error.h"
@@ -238,11 +231,11 @@ dlock_value_add(DLockValueRow *row, bool present, Datum value)
 }
 
 /*
- * Throw 55000 if the result has other columns than the row: the function was
- * created by the script of another version than the library's.
+ * A row, which is complete, as a tuple.  Throws 55000 if the result has other columns: the
+ * function was created by the script of another version than the library's.
  */
-static void
-check_columns(const DLockValueRow *row, TupleDesc desc)
+HeapTuple
+dlock_value_form(DLockValueRow *row, TupleDesc desc)
 {
 	if (row->count != desc->natts)
 		ereport(ERROR,
@@ -251,28 +244,7 @@ check_columns(const DLockValueRow *row, TupleDesc desc)
 				 errdetail("The function was created with %d columns, and the library has %d.",
 						   desc->natts, row->count),
 				 errhint("Restart the server if the library was replaced, and run \"ALTER EXTENSION dlock UPDATE\".")));
-}
-
-/* Add a row, which is complete, to the result of a function.  Throws 55000, see above. */
-void
-dlock_value_put(DLockValueRow *row, FunctionCallInfo fcinfo)
-{
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-
-	check_columns(row, result->setDesc);
-	tuplestore_putvalues(result->setResult, result->setDesc, row->values, row->nulls);
-}
-
-/* A row, which is complete, as the result of a function.  Throws 55000, see above. */
-HeapTuple
-dlock_value_form(DLockValueRow *row, FunctionCallInfo fcinfo)
-{
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	check_columns(row, desc);
-	return heap_form_tuple(BlessTupleDesc(desc), row->values, row->nulls);
+	return heap_form_tuple(desc, row->values, row->nulls);
 }
 
 /* A span of microseconds as an interval without days and months. */
