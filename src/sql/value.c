@@ -32,9 +32,7 @@ void
 dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
 	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("parameter \"%s\" must not be null", parameter)));
+		dlock_error_null(psprintf("parameter \"%s\"", parameter));
 }
 
 /* A text that must not be null.  Throws 22004 and 22023. */
@@ -132,14 +130,7 @@ dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 	}
 	else
 	{
-		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
-
-		if (INTERVAL_NOT_FINITE(interval))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("ttl must be finite"),
-					 errhint("Pass a finite ttl, and renew the lease while it is needed.")));
-		ttl = to_span(interval);
+		ttl = to_span(PG_GETARG_INTERVAL_P(argno));
 		if (ttl <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -179,25 +170,17 @@ dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 DLockTime
 dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
+	int64		limit_s = Min(dlock_settings_max_ttl_s, DLOCK_SPAN_MAX / USECS_PER_SEC);
 	DLockTime	span;
 
 	dlock_value_require_parameter(fcinfo, argno, parameter);
 	span = to_span(PG_GETARG_INTERVAL_P(argno));
-	if (span < 0)
+	if (span < 0 || span > limit_s * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"%s\" must not be negative", parameter),
-				 errhint("Pass '0' for none.")));
-	if (span > (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"%s\" is longer than \"dlock.max_ttl\"", parameter),
-				 errdetail("The limit is %d seconds.", dlock_settings_max_ttl_s)));
-	if (span > DLOCK_SPAN_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"%s\" is too long", parameter),
-				 errdetail("The limit is 2^32 - 1 milliseconds, which is 49 days.")));
+				 errmsg("parameter \"%s\" is out of range", parameter),
+				 errdetail("The limit is %lld seconds.", (long long) limit_s),
+				 errhint("Pass a shorter span, and no negative one.")));
 
 	/* Leases keep it in milliseconds. */
 	return (span + 999) / 1000 * 1000;
