@@ -528,7 +528,6 @@ grant(DLockAcquire *acquire)
 		if (acquire->sleeps)
 			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
-	dlock_process_owner_gained(&owner);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -602,7 +601,6 @@ enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	DLockSpaceLease *place = acquire->items[0].place;
-	DLockOwner	owner = {request->role, request->owner};
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
 
 	if (acquire->sleeps)
@@ -628,8 +626,8 @@ enqueue(DLockAcquire *acquire)
 		first = dlock_memory_ref(place);
 	}
 	acquire->granted->until =
-		dlock_queue_enter(acquire->step.db->shared->oid, dlock_process_owner_hash(&owner),
-						  &acquire->step.set, request->count, first, acquire->step.now);
+		dlock_queue_enter(acquire->step.db->shared->oid, &acquire->step.set, request->count,
+						  first, acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -338,7 +338,6 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		.name = dlock_space_entry_name(entry, texts.name),
 		.owner = dlock_space_lease_owner(lease, texts.owner).name
 	};
-	DLockOwner	owner = {value.role, value.owner};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -351,8 +350,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	(void) dlock_queue_enter(entry->database, dlock_process_owner_hash(&owner),
-							 &step->set, 1, place, step->now);
+	(void) dlock_queue_enter(entry->database, &step->set, 1, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -399,7 +397,6 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_process_owner_gained(&owner);
 	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
 	dlock_queue_call(entry, step->now, DLOCK_CALL_AGAIN);
 	convert->answer = DLOCK_ANSWER_GRANTED;

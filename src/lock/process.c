@@ -24,7 +24,6 @@
 #include "base/rule.h"
 #include "lock/process.h"
 #include "space/holder.h"
-#include "space/signal.h"
 
 static DLockProcessShared *places = NULL;
 
@@ -74,24 +73,6 @@ dlock_process_first(int process)
 	return (wait->state == DLOCK_PROCESS_WAITING) ? dlock_space_lease_at(wait->first) : NULL;
 }
 
-/* The hash by which an owner that waits is found; never zero. */
-uint32
-dlock_process_owner_hash(const DLockOwner *owner)
-{
-	return Max(1, dlock_name_hash(owner->role, &owner->name));
-}
-
-/*
- * This process waits, and is about to look for a deadlock: from now on it is told
- * once if its owner gets something.  Its partitions must be locked, in any mode.
- */
-void
-dlock_process_listen(void)
-{
-	Assert(places[MyProcNumber].state == DLOCK_PROCESS_WAITING);
-	dlock_signal_listen(places[MyProcNumber].owner);
-}
-
 /*
  * Lock the partitions of what this process waits for; they are told in "set".  False, and
  * nothing locked, if it does not wait, maybe since the extension was dropped.
@@ -121,7 +102,6 @@ dlock_process_end(int process, DLockProcessState state)
 	DLockProcessShared *wait = dlock_process_at(process);
 
 	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_PROCESS_WAITING);
-	dlock_signal_end_listening(process);
 	pg_write_barrier();
 	wait->state = state;
 }
@@ -136,22 +116,6 @@ dlock_process_waits_in(int process, Oid database)
 	volatile DLockProcessShared *wait = dlock_process_at(process);
 
 	return wait->state == DLOCK_PROCESS_WAITING && wait->database == database;
-}
-
-/*
- * An owner got a lock, or another mode: backends by which it waits may be in a
- * deadlock now, and check.  To be called under the partition lock under which it
- * got that.  Cannot fail.
- *
- * A backend that does not listen looks by itself within deadlock_timeout, and finds
- * the lease then.  So an owner that gets and gives up locks all the time, by one
- * backend, wakes those by which it waits once in that time, not with every lock.
- */
-void
-dlock_process_owner_gained(const DLockOwner *owner)
-{
-	if (dlock_signal_is_any_listening())
-		dlock_signal_tell(dlock_process_owner_hash(owner));
 }
 
 /* ---- who blocks them, for people to read ---- */

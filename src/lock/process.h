@@ -34,7 +34,6 @@ typedef struct DLockProcessShared
 	bool		called;			/* a request of it was; set by anyone, cleared
 								 * by the process */
 	Oid			database;
-	uint32		owner;			/* hash of the owner that waits */
 	DLockPartitionSet set;		/* the partitions of its requests */
 	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
@@ -65,14 +64,9 @@ extern void dlock_process_startup(void);
 extern DLockProcessShared *dlock_process_at(int process);
 extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
-extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
 extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
 extern bool dlock_process_waits_in(int process, Oid database);
 extern void dlock_process_end(int process, DLockProcessState state);
-
-/* wake-ups for a deadlock check */
-extern void dlock_process_listen(void);
-extern void dlock_process_owner_gained(const DLockOwner *owner);
 
 /* who blocks it */
 extern void dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode,

@@ -324,16 +324,14 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 
 /*
  * This process begins to wait for "count" requests, the first of which is at
- * "first"; "owner" is the hash of their owner.  The partitions of the set must be
- * locked exclusively.
+ * "first".  The partitions of the set must be locked exclusively.
  *
  * Returns when to look at them, see dlock_queue_look(); the process looks after
  * deadlock_timeout in any case.
  */
 DLockTime
-dlock_queue_enter(Oid database, uint32 owner,
-				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
-				  DLockTime now)
+dlock_queue_enter(Oid database, const DLockPartitionSet *set, int count,
+				  DLockMemoryRef first, DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
 	DLockTime	until;
@@ -341,7 +339,6 @@ dlock_queue_enter(Oid database, uint32 owner,
 	Assert(mine->state == DLOCK_PROCESS_IDLE);
 	mine->called = false;
 	mine->database = database;
-	mine->owner = owner;
 	mine->set = *set;
 	mine->count = count;
 	mine->first = first;

@@ -47,8 +47,7 @@ extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTim
 extern void dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now);
 extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway);
 
-extern DLockTime dlock_queue_enter(Oid database, uint32 owner,
-								   const DLockPartitionSet *set, int count,
+extern DLockTime dlock_queue_enter(Oid database, const DLockPartitionSet *set, int count,
 								   DLockMemoryRef first, DLockTime now);
 
 /* without locks */

@@ -8,15 +8,12 @@
 #ifndef DLOCK_GRANTS_H
 #define DLOCK_GRANTS_H
 
-#include "fmgr.h"
-
 #include "base/types.h"
 #include "lock/acquire.h"
 #include "space/space.h"
 
-extern Datum dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo);
+extern void dlock_grants_answered(void);
 extern void dlock_grants_discard(void);
-extern bool dlock_grants_are_awaited(void);
 
 /* before a change */
 extern void dlock_grants_prepare(int more, DLockBind bind);
