@@ -70,7 +70,6 @@
 #include "space/memory.h"
 #include "space/slot.h"
 #include "space/walk.h"
-#include "store/am.h"
 #include "store/flush.h"
 #include "store/store.h"
 
@@ -158,7 +157,7 @@ dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool 
 		oids[which] = InvalidOid;
 	}
 
-	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_am_routine())
+	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_store_routine())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" does not have the access method of the lease store",

@@ -216,19 +216,19 @@ dlock_database_abandoned(Oid oid, bool dropped)
 }
 
 /*
- * Note that the pages of a store may be elsewhere from now on.  The worker leaves them alone
- * until a backend opens the store and publishes where they are.  If they do move, the
- * relation or the database is locked exclusively.
+ * Note that the pages of a store may be elsewhere from now on, if "relation" is the store or
+ * InvalidOid.  The worker leaves them alone until a backend opens the store and publishes where
+ * they are.  If they do move, the relation or the database is locked exclusively.
  */
 void
-dlock_database_moved(Oid oid)
+dlock_database_moved(Oid oid, Oid relation)
 {
 	DLockDatabaseShared *database;
 	uint32		expected = DLOCK_DATABASE_LOADED;
 
 	dlock_database_lock(LW_SHARED);
 	database = dlock_database_find(oid);
-	if (database != NULL)
+	if (database != NULL && (relation == InvalidOid || relation == database->store))
 		(void) pg_atomic_compare_exchange_u32(&database->state, &expected, DLOCK_DATABASE_MOVED);
 	dlock_database_unlock();
 }
