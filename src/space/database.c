@@ -275,7 +275,7 @@ dlock_database_begin_sweep(DLockTime horizon)
  * was dropped: one pass.  No LWLock may be held; throws if the wait is canceled.
  *
  * Locks of relations may be held: the worker waits for none, so the pass ends.  If it takes
- * longer than PASS_PATIENCE, the wait ends before it.  False if there is no worker.
+ * longer than PASS_PATIENCE, the wait ends before it.  False if no worker has started.
  */
 bool
 dlock_database_wait_pass(void)
