@@ -22,6 +22,7 @@
 #include "catalog/dependency.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -48,8 +49,8 @@
 #include "space/place.h"
 #include "space/signal.h"
 #include "space/space.h"
-#include "store/am.h"
 #include "store/flush.h"
+#include "store/store.h"
 #include "worker/worker.h"
 
 PG_MODULE_MAGIC_EXT(
@@ -158,16 +159,11 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		MemoryContextSwitchTo(old);
 	}
 
-	/* SET TABLESPACE has the database locked. */
+	/* It may get other storage; then it is locked exclusively. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
-		dlock_database_moved(objectId);
-}
-
-/* A store moves, most likely that of this database. */
-static void
-store_moved(void)
-{
-	dlock_database_moved(MyDatabaseId);
+		dlock_database_moved(objectId, InvalidOid);
+	if (access == OAT_POST_ALTER && classId == RelationRelationId)
+		dlock_database_moved(MyDatabaseId, objectId);
 }
 
 static void
@@ -276,7 +272,6 @@ _PG_init(void)
 	ProcessUtility_hook = utility_hook;
 	next_access_hook = object_access_hook;
 	object_access_hook = access_hook;
-	dlock_am_moved_hook = store_moved;
 	RegisterXactCallback(xact_callback, NULL);
 }
 
@@ -284,5 +279,5 @@ _PG_init(void)
 Datum
 dlock_sql_store_handler(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_POINTER(dlock_am_routine());
+	PG_RETURN_POINTER(dlock_store_routine());
 }

@@ -71,7 +71,6 @@
 #include "space/memory.h"
 #include "space/slot.h"
 #include "space/space.h"
-#include "store/am.h"
 #include "store/flush.h"
 #include "store/store.h"
 
@@ -88,8 +87,8 @@ static Oid	oids[lengthof(names)];
 static DLockDatabaseShared *my_database = NULL;
 
 /*
- * Look up the relations in the catalogs.  Throws 55000 if the one that is wanted is not there,
- * or the sequence.
+ * Look up the relations in the catalogs.  Throws 55000 if "wanted" or the sequence is not
+ * there.
  *
  * A schema _dlock that is not the extension's does not count: while the extension
  * is not installed, or its own schema has another name, any role that may create
@@ -100,7 +99,10 @@ look_up(DLockSessionRelation wanted)
 {
 	uint64		before;
 
-	/* What was found may have been dropped and created again meanwhile. */
+	/*
+	 * The extension may be dropped and created again meanwhile.  The store is
+	 * found last: where its oid holds, that of the sequence does.
+	 */
 	do
 	{
 		Oid			extension;
@@ -112,7 +114,7 @@ look_up(DLockSessionRelation wanted)
 		schema = get_namespace_oid("_dlock", true);
 		is_there = OidIsValid(extension) && OidIsValid(schema) &&
 			getExtensionOfObject(NamespaceRelationId, schema) == extension;
-		for (size_t i = 0; i < lengthof(names); i++)
+		for (int i = lengthof(names) - 1; i >= DLOCK_RELATION_STORE; i--)
 		{
 			oids[i] = is_there ? get_relname_relid(names[i], schema) : InvalidOid;
 			DLOCK_FAULT("relation_found");
@@ -141,7 +143,10 @@ dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool 
 {
 	Relation	rel = NULL;
 
-	/* What was found last may have been dropped since, or renamed. */
+	/*
+	 * The relation that was found last may have been dropped since, or
+	 * renamed.
+	 */
 	for (;;)
 	{
 		if (!OidIsValid(oids[which]))
@@ -159,7 +164,7 @@ dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool 
 		oids[which] = InvalidOid;
 	}
 
-	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_am_routine())
+	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_store_routine())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" does not have the access method of the lease store",
@@ -374,7 +379,7 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 		dlock_error_space_full();
 }
 
-/* Begin a new incarnation, in which no page counts; returns it. */
+/* Give the store a new incarnation, in which none of its pages counts; returns it. */
 static uint64
 begin_incarnation(DLockDatabase *db)
 {
@@ -385,7 +390,10 @@ begin_incarnation(DLockDatabase *db)
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random number for the lease store")));
 
-	/* Whatever is flushed of this incarnation follows in the WAL. */
+	/*
+	 * Not flushed: whatever must be durable of this incarnation follows in
+	 * the WAL.
+	 */
 	dlock_store_init_page(db->rel, DLOCK_PAGE_META_BLOCK, incarnation, 0, db->shared->oid);
 	return incarnation;
 }
@@ -402,7 +410,10 @@ abandon_load(int code, Datum arg)
 	dlock_memory_trim();
 }
 
-/* Read the store from the start.  The load lock must be held. */
+/*
+ * Read all leases of the store, whose incarnation this is, into memory.  The load lock must
+ * be held.
+ */
 static void
 read_store(DLockDatabase *db, uint64 incarnation)
 {
@@ -458,14 +469,14 @@ load(DLockDatabase *db)
 		DLockPageHead meta;
 		bool		is_ours = dlock_store_read_meta(db->rel, &meta) && meta.database == shared->oid;
 
-		/* Memory stays valid if the store was only moved. */
+		/* If the store was moved as it is, memory stays valid. */
 		if (!is_ours || meta.incarnation != shared->slots.incarnation ||
 			pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_ABSENT)
 			read_store(db, is_ours ? meta.incarnation : begin_incarnation(db));
 
 		/*
-		 * Publish where the pages are, and have the worker see to them.  If
-		 * it has the store locked, it has found these very values.
+		 * Publish where the pages are, and have the worker sweep.  If the
+		 * worker has the store locked, it has found these very values.
 		 */
 		shared->store = RelationGetRelid(db->rel);
 		shared->locator = db->rel->rd_locator;

@@ -221,19 +221,19 @@ dlock_database_abandoned(Oid oid, bool dropped)
 }
 
 /*
- * Note that the pages of a store may be elsewhere from now on.  The worker leaves them alone
- * until a backend opens the store and publishes where they are.  If they do move, the
- * relation or the database is locked exclusively.
+ * Note that the pages of a store may be elsewhere from now on, if "relation" is the store or
+ * InvalidOid.  The worker leaves them alone until a backend opens the store and publishes where
+ * they are.  If they do move, the relation or the database is locked exclusively.
  */
 void
-dlock_database_moved(Oid oid)
+dlock_database_moved(Oid oid, Oid relation)
 {
 	DLockDatabaseShared *database;
 	uint32		expected = DLOCK_DATABASE_LOADED;
 
 	lock_registry(LW_SHARED);
 	database = find_entry(oid);
-	if (database != NULL)
+	if (database != NULL && (relation == InvalidOid || relation == database->store))
 		(void) pg_atomic_compare_exchange_u32(&database->state, &expected, DLOCK_DATABASE_MOVED);
 	LWLockRelease(registry_lock);
 }
@@ -280,7 +280,7 @@ dlock_database_begin_sweep(DLockTime horizon)
  * was dropped: one pass.  No LWLock may be held; throws if the wait is canceled.
  *
  * Locks of relations may be held: the worker waits for none, so the pass ends.  If it takes
- * longer than PASS_PATIENCE, the wait ends before it.  False if there is no worker.
+ * longer than PASS_PATIENCE, the wait ends before it.  False if no worker has started.
  */
 bool
 dlock_database_wait_pass(void)

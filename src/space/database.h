@@ -74,7 +74,7 @@ extern DLockDatabaseShared *dlock_database_abandoned_one(void);
 extern void dlock_database_settle(DLockDatabaseShared *database);
 
 extern void dlock_database_abandoned(Oid oid, bool dropped);
-extern void dlock_database_moved(Oid oid);
+extern void dlock_database_moved(Oid oid, Oid relation);
 
 extern void dlock_database_note_deadline(DLockTime deadline);
 extern DLockTime dlock_database_wake_at(void);

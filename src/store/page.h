@@ -28,7 +28,7 @@ typedef struct DLockPageHead
 
 #define DLOCK_PAGE_META_MAGIC	0x444C4D31	/* "DLM1" */
 
-/* What dlock_page_class() says of a page that has no slots in use. */
+/* What dlock_page_class() returns for a page without slots. */
 #define DLOCK_PAGE_UNUSED		(-1)	/* not initialized, or of an old
 										 * incarnation */
 #define DLOCK_PAGE_DAMAGED		(-2)

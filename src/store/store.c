@@ -1,14 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * store.c
- *	  The durable home of the leases: slots on pages, written in place.
+ *	  The durable home of the leases: slots on pages of a relation with an access method
+ *	  of its own, written in place.
  *
  * NOTES
+ *	  The store is a relation, so that the server treats its pages like those of
+ *	  any table (src/README, "Pages").  SQL does not see its content: it has no
+ *	  columns, scans as empty, and refuses all writes.  Commands that move the
+ *	  whole relation (VACUUM FULL, SET TABLESPACE) copy the blocks as they are,
+ *	  since leases in memory know their blocks and slots.
+ *
+ *	  The rest is the access method of the heap.  None of it reads a page: to scans the
+ *	  relation has no blocks, so they are empty and no tid is valid, and no index can be
+ *	  built.
+ *
+ *	  It holds no transaction ids, so VACUUM only sets relfrozenxid and
+ *	  relminmxid to the next ids, whatever transactions are open.  These could be
+ *	  invalid, and the server would never vacuum the relation.  But age() of an
+ *	  invalid id is the largest number, which sets off alerts for a wraparound.
+ *
  *	  Only this file logs changes of pages.  Its records are generic
  *	  (generic_xlog.c), so recovery and standbys replay them without this
  *	  library.  A lease is written to its slot when it is granted, and the slot
- *	  is freed when the lease is erased; there are no versions, no transaction
- *	  ids, and nothing to vacuum.
+ *	  is freed when the lease is erased; there are no versions.
  *
  *	  Lock rules.  dlock_store_change() takes the content lock of a pinned page and
  *	  nothing else.  It and dlock_store_pin_cached() read no page, and may be called
@@ -20,9 +35,14 @@
 
 #include "access/generic_xlog.h"
 #include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/transam.h"
 #include "access/xlog.h"
 #include "access/xloginsert.h"
+#include "catalog/pg_class.h"
+#include "catalog/storage.h"
 #include "commands/sequence.h"
+#include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
@@ -31,6 +51,167 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "store/store.h"
+
+/* Refuse an operation.  "message" is the whole primary message, with %s for the relation. */
+pg_noreturn static void
+refuse(const char *message, const char *relation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg(message, relation),
+			 errdetail("It is the store of the leases, which only the functions of dlock change."),
+			 errhint("To end a lease, use dlock_force_release().")));
+}
+
+/* ---- the access method: rows, none to read and none to write ---- */
+
+/* Zero, so that no scan comes to a page; pg_relation_size() and the like ask the files. */
+static uint64
+relation_size(Relation rel, ForkNumber fork)
+{
+	return 0;
+}
+
+static void
+tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+			 struct BulkInsertStateData *bistate)
+{
+	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
+}
+
+static void
+multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
+			 int options, struct BulkInsertStateData *bistate)
+{
+	refuse("cannot insert into table \"%s\"", RelationGetRelationName(rel));
+}
+
+static double
+index_build_range_scan(Relation rel, Relation index, struct IndexInfo *index_info,
+					   bool allow_sync, bool anyvisible, bool progress,
+					   BlockNumber start_blockno, BlockNumber numblocks,
+					   IndexBuildCallback callback, void *callback_state,
+					   TableScanDesc scan)
+{
+	refuse("cannot create an index on table \"%s\"", RelationGetRelationName(rel));
+}
+
+/*
+ * Refuse a rewrite by ALTER TABLE.  It has scanned the old table, found nothing,
+ * and is about to replace it by the new, empty one, which this transaction has
+ * created.  Nothing else inserts into such a table.
+ */
+static void
+finish_bulk_insert(Relation rel, int options)
+{
+	if (rel->rd_createSubid != InvalidSubTransactionId)
+		refuse("cannot rewrite table \"%s\"", "store");
+}
+
+/* ---- the access method: the relation as a whole ---- */
+
+/*
+ * Give the relation storage.  At creation, and for the copy of VACUUM FULL, the
+ * new locator is that of the relation; TRUNCATE asks for another one.
+ */
+static void
+relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
+							 char persistence, TransactionId *freezeXid,
+							 MultiXactId *minmulti)
+{
+	SMgrRelation srel;
+
+	if (persistence != RELPERSISTENCE_PERMANENT)
+		refuse("cannot change the persistence of table \"%s\"", RelationGetRelationName(rel));
+	if (!RelFileLocatorEquals(*newrlocator, rel->rd_locator))
+		refuse("cannot truncate table \"%s\"", RelationGetRelationName(rel));
+
+	*freezeXid = ReadNextTransactionId();
+	*minmulti = ReadNextMultiXactId();
+	srel = RelationCreateStorage(*newrlocator, persistence, true);
+	smgrclose(srel);
+}
+
+static void
+relation_nontransactional_truncate(Relation rel)
+{
+	refuse("cannot truncate table \"%s\"", RelationGetRelationName(rel));
+}
+
+/* SET TABLESPACE: move the blocks as they are.  No page gets dirty again. */
+static void
+relation_copy_data(Relation rel, const RelFileLocator *newrlocator)
+{
+	SMgrRelation dst;
+
+	FlushRelationBuffers(rel);
+	dst = RelationCreateStorage(*newrlocator, rel->rd_rel->relpersistence, true);
+	RelationCopyStorage(RelationGetSmgr(rel), dst, MAIN_FORKNUM,
+						rel->rd_rel->relpersistence);
+	RelationDropStorage(rel);
+	smgrclose(dst);
+}
+
+/* VACUUM FULL: copy the blocks as they are, likewise. */
+static void
+relation_copy_for_cluster(Relation OldTable, Relation NewTable, Relation OldIndex,
+						  bool use_sort, TransactionId OldestXmin,
+						  TransactionId *xid_cutoff, MultiXactId *multi_cutoff,
+						  double *num_tuples, double *tups_vacuumed,
+						  double *tups_recently_dead)
+{
+	FlushRelationBuffers(OldTable);
+	RelationCopyStorage(RelationGetSmgr(OldTable), RelationGetSmgr(NewTable),
+						MAIN_FORKNUM, NewTable->rd_rel->relpersistence);
+	*xid_cutoff = ReadNextTransactionId();
+	*multi_cutoff = ReadNextMultiXactId();
+	*num_tuples = 0;
+	*tups_vacuumed = 0;
+	*tups_recently_dead = 0;
+}
+
+static void
+relation_vacuum(Relation rel, struct VacuumParams *params,
+				BufferAccessStrategy bstrategy)
+{
+	Form_pg_class form = rel->rd_rel;
+	bool		ignored;
+
+	vac_update_relstats(rel, form->relpages, form->reltuples, form->relallvisible,
+						form->relallfrozen, form->relhasindex,
+						ReadNextTransactionId(), ReadNextMultiXactId(),
+						&ignored, &ignored, false);
+}
+
+/*
+ * The access method; relations that have it are known by this address.  It is the heap's,
+ * but for what would come to a page, or change one.
+ */
+const TableAmRoutine *
+dlock_store_routine(void)
+{
+	static TableAmRoutine routine = {.type = T_Invalid};
+
+	if (routine.type == T_Invalid)
+	{
+		routine = *GetHeapamTableAmRoutine();
+
+		routine.tuple_insert = tuple_insert;
+		routine.multi_insert = multi_insert;
+		routine.finish_bulk_insert = finish_bulk_insert;
+		routine.index_build_range_scan = index_build_range_scan;
+
+		routine.relation_size = relation_size;
+		routine.relation_set_new_filelocator = relation_set_new_filelocator;
+		routine.relation_nontransactional_truncate = relation_nontransactional_truncate;
+		routine.relation_copy_data = relation_copy_data;
+		routine.relation_copy_for_cluster = relation_copy_for_cluster;
+		routine.relation_vacuum = relation_vacuum;
+	}
+	return &routine;
+}
+
+/* ---- pages ---- */
 
 /* The size of the store, which the access method does not tell. */
 static BlockNumber
@@ -204,6 +385,8 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 	FreeAccessStrategy(strategy);
 }
 
+/* ---- the sequence of tokens ---- */
+
 /* The one tuple of a sequence, on its page. */
 static Form_pg_sequence_data
 sequence_data(Page page)
@@ -249,6 +432,8 @@ dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value)
 	UnlockReleaseBuffer(buffer);
 	return lsn;
 }
+
+/* ---- slots ---- */
 
 /*
  * The buffers in which this process has seen pages, by the block number.  Pages can share

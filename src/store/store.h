@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * store.h
- *	  The durable home of the leases: slots on pages, written in place.
+ *	  The durable home of the leases: slots on pages of a relation.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,6 +26,7 @@ typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,
 typedef DLockPageRange (*DLockStoreChange) (Page page, int number, const DLockLeaseValue *lease);
 
 /* the store as a whole */
+extern const TableAmRoutine *dlock_store_routine(void);
 extern bool dlock_store_read_meta(Relation rel, DLockPageHead *meta);
 extern void dlock_store_visit(Relation rel, uint64 incarnation,
 							  DLockStoreLeaseVisitor visit_lease,

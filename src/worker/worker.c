@@ -65,8 +65,8 @@
 #define SWEEP_INTERVAL		(10 * USECS_PER_SEC)
 
 /*
- * Least time between two sweeps, and as a multiple of what the first took; but no more than
- * SWEEP_INTERVAL, since the machine may have slept.
+ * After a sweep the worker sweeps no more for SWEEP_DISTANCE, or for SWEEP_REST_FACTOR times
+ * what the sweep took; but for no more than SWEEP_INTERVAL, since the machine may have slept.
  */
 #define SWEEP_DISTANCE		(10 * INT64CONST(1000))
 #define SWEEP_REST_FACTOR	10
@@ -83,8 +83,8 @@
 #define BURST_REST			1	/* microseconds; a timer makes it some 50 */
 
 /*
- * When to try again if a database or its store is locked.  After an error, likewise,
- * and then after twice as long each time, up to ERROR_DOUBLINGS times.
+ * When to try again if a database or its store is locked, and after an error.  After each
+ * further error it takes twice as long, up to ERROR_DOUBLINGS times.
  */
 #define RETRY_DELAY			USECS_PER_SEC
 #define ERROR_DOUBLINGS		6
@@ -194,7 +194,8 @@ try_lock(const LOCKTAG *tag)
 
 /*
  * Open the leases of a database in this transaction, whose end closes them.  False if a
- * command has them locked, or waits to do so, or nobody has told where the pages are now.
+ * command has locked the database or the store, or waits to lock it; or if the pages have
+ * just moved.
  */
 static bool
 try_open(DLockDatabaseShared *shared, DLockDatabase *db)
@@ -223,8 +224,9 @@ try_open(DLockDatabaseShared *shared, DLockDatabase *db)
 }
 
 /*
- * Erase leases of one database in a transaction of its own, unless it is locked.  Sets for
- * each when it is due now: zero if it is gone.  After an error the transaction is still there.
+ * Erase leases of one database in a transaction of its own, unless it is locked.  "due_at"
+ * of each is when it is due next; zero if it is gone.  After an error the transaction is
+ * still open.
  */
 static void
 erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
@@ -280,7 +282,7 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 	MemoryContextSwitchTo(context);
 }
 
-/* A database; NULL if its leases do not count, or their pages have moved. */
+/* Find a database; NULL if its leases do not count, or their pages have moved. */
 static DLockDatabaseShared *
 find_database(Oid oid)
 {
@@ -366,8 +368,8 @@ do_due(DLockWorker *worker)
 	if (!DLOCK_FAULT_IS_OFF("worker"))
 	{
 		/*
-		 * If some lease may be dead that is not in the heap; in a pass
-		 * without a rest.
+		 * A lease that is not in the heap may have ended.  A pass does not
+		 * wait for the rest after a sweep.
 		 */
 		if (now >= dlock_database_wake_at() && (pass != 0 || now >= worker->earliest_sweep))
 			sweep(worker, now);
