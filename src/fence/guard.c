@@ -97,6 +97,7 @@ static void
 parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 {
 	const char *values[lengthof(options)] = {NULL};
+	const char *resource;
 	const char *mode;
 
 	for (int i = 0; i < count; i++)
@@ -120,8 +121,8 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 		values[option] = value;
 	}
 
-	if (values[OPTION_RESOURCE] != NULL)
-		guard->prefix = dlock_bytes(values[OPTION_RESOURCE], strlen(values[OPTION_RESOURCE]));
+	resource = (values[OPTION_RESOURCE] != NULL) ? values[OPTION_RESOURCE] : "";
+	guard->prefix = dlock_bytes(resource, strlen(resource));
 	if (guard->prefix.len > 0)
 		dlock_name_check("resource", guard->prefix.len);
 	guard->resource_column = values[OPTION_RESOURCE_COLUMN];
