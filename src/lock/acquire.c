@@ -179,7 +179,7 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 	DLockLeaseValue value = {
 		.mode = item->mode,.bind = request->bind,.part = item->part,.role = request->role,
 		.holds = 1,.permits = request->permits,.origin = dlock_clock_origin(),
-		.term = {.ttl = request->ttl},.delay = request->delay,.min_hold = request->min_hold,
+		.term = {.ttl = request->ttl,.deadline = DLOCK_TIME_FOREVER},.delay = request->delay,.min_hold = request->min_hold,
 		.name = item->name,.owner = request->owner
 	};
 
@@ -280,7 +280,8 @@ decide(DLockAcquire *acquire)
 		DLockSpaceLease *own;
 
 		item->own = NULL;
-		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
+		item->entry = (item->place != NULL) ? dlock_space_entry_of(item->place) :
+			dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		find_own_place(acquire, item, &owner);
 		if (request->takes && item->place == NULL)
 			return DLOCK_RULE_REFUSE;
@@ -530,7 +531,7 @@ grant(DLockAcquire *acquire)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
 		if (acquire->sleeps)
-			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+			dlock_process_end(MyProcNumber);
 	}
 	dlock_process_owner_gained(&owner);
 	return DLOCK_LACKS_NOTHING;
@@ -600,7 +601,7 @@ call_queues(DLockAcquire *acquire, bool places)
 	}
 }
 
-/* Put the request into the queues, or have a place in one. */
+/* Put the request into the queues, or have a place in one; stay there if it is there. */
 static DLockStepLack
 enqueue(DLockAcquire *acquire)
 {
@@ -608,10 +609,10 @@ enqueue(DLockAcquire *acquire)
 	DLockSpaceLease *place = acquire->items[0].place;
 	DLockOwner	owner = {request->role, request->owner};
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
+	DLockTime	now = acquire->step.now;
 
-	if (acquire->sleeps)
-		return DLOCK_LACKS_NOTHING;
-	call_queues(acquire, true);
+	if (!acquire->sleeps)
+		call_queues(acquire, true);
 	if (!acquire->waits)
 	{
 		DLockStepLack lack = make_requests(acquire, &first);
@@ -624,16 +625,15 @@ enqueue(DLockAcquire *acquire)
 		keep_place(acquire);
 		return DLOCK_LACKS_NOTHING;
 	}
-	if (acquire->waits)
+	if (acquire->waits && !acquire->sleeps)
 	{
 		dlock_place_remove(place);
 		dlock_place_set_process(place, MyProcNumber);
-		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
-	acquire->granted->until =
-		dlock_queue_enter(acquire->step.db->shared->oid, dlock_process_owner_hash(&owner),
-						  &acquire->step.set, request->count, first, acquire->step.now);
+	if (!acquire->sleeps)
+		dlock_process_begin(&owner, &acquire->step.set, first, now);
+	acquire->granted->until = dlock_queue_stay(now, request->anyway);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -346,10 +346,11 @@ copy_waits(DLockDeadlockCheck *check)
 	check->backends = palloc0(MaxBackends * sizeof(DLockDeadlockWait *));
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		if (!dlock_process_waits_in(process, check->database))
+		DLockSpaceLease *request = dlock_process_first(process);
+
+		if (request == NULL || dlock_space_entry_of(request)->database != check->database)
 			continue;
-		for (DLockSpaceLease *request = dlock_process_first(process); request != NULL;
-			 request = dlock_space_request_next(request))
+		for (; request != NULL; request = dlock_space_request_next(request))
 			copy_queue(check, dlock_space_entry_of(request));
 	}
 	for (int i = 0; i < count; i++)
@@ -592,7 +593,7 @@ find_circle(DLockDeadlockCheck *check)
 static bool
 is_unit(const DLockDeadlockWait *wait)
 {
-	return wait->process >= 0 && dlock_process_at(wait->process)->count > 1;
+	return wait->process >= 0 && dlock_space_request_next(dlock_process_first(wait->process)) != NULL;
 }
 
 /*

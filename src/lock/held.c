@@ -336,6 +336,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		.token = lease->token,
 		.mode = mode,
 		.role = lease->role,
+		.term = {.deadline = DLOCK_TIME_FOREVER},
 		.name = dlock_space_entry_name(entry, texts.name),
 		.owner = dlock_space_lease_owner(lease, texts.owner).name
 	};
@@ -352,8 +353,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	(void) dlock_queue_enter(entry->database, dlock_process_owner_hash(&owner),
-							 &step->set, 1, place, step->now);
+	dlock_process_begin(&owner, &step->set, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -378,9 +378,11 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 								step->now, &until))
 	{
 		convert->answer = convert->may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
-		if (!convert->may_wait || request != NULL)
-			return DLOCK_LACKS_NOTHING;
-		return enqueue_conversion(step, lease, convert->mode);
+		lack = (convert->may_wait && request == NULL) ?
+			enqueue_conversion(step, lease, convert->mode) : DLOCK_LACKS_NOTHING;
+		if (convert->may_wait && lack == DLOCK_LACKS_NOTHING)
+			convert->granted->until = dlock_queue_stay(step->now, DLOCK_TIME_FOREVER);
+		return lack;
 	}
 
 	lack = dlock_step_tidy(step, entry);
@@ -396,7 +398,7 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	if (request != NULL)
 	{
 		dlock_space_remove(entry, request);
-		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+		dlock_process_end(MyProcNumber);
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);

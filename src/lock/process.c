@@ -69,9 +69,7 @@ dlock_process_mine(void)
 DLockSpaceLease *
 dlock_process_first(int process)
 {
-	const DLockProcessShared *wait = dlock_process_at(process);
-
-	return (wait->state == DLOCK_PROCESS_WAITING) ? dlock_space_lease_at(wait->first) : NULL;
+	return dlock_space_lease_at(dlock_process_at(process)->first);
 }
 
 /* The hash by which an owner that waits is found; never zero. */
@@ -88,7 +86,7 @@ dlock_process_owner_hash(const DLockOwner *owner)
 void
 dlock_process_listen(void)
 {
-	Assert(places[MyProcNumber].state == DLOCK_PROCESS_WAITING);
+	Assert(places[MyProcNumber].first != DLOCK_MEMORY_NONE);
 	dlock_signal_listen(places[MyProcNumber].owner);
 }
 
@@ -101,41 +99,43 @@ dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set)
 {
 	volatile DLockProcessShared *mine = dlock_process_mine();
 
-	if (mine->state != DLOCK_PROCESS_WAITING)
+	if (mine->first == DLOCK_MEMORY_NONE)
 		return false;
 	*set = dlock_process_mine()->set;
 	dlock_partition_lock_set(set, mode);
-	if (mine->state == DLOCK_PROCESS_WAITING)
+	if (mine->first != DLOCK_MEMORY_NONE)
 		return true;
 	dlock_partition_unlock_set(set);
 	return false;
 }
 
 /*
- * A process that waits does so no longer; "state" is what it is from now on.
- * The partitions of all its requests must be locked exclusively.  Cannot fail.
+ * This process begins to wait by requests of an owner, which are in their queues.  The
+ * partitions of the set, which are theirs, must be locked exclusively.
  */
 void
-dlock_process_end(int process, DLockProcessState state)
+dlock_process_begin(const DLockOwner *owner, const DLockPartitionSet *set, DLockMemoryRef first,
+					DLockTime now)
 {
-	DLockProcessShared *wait = dlock_process_at(process);
-
-	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_PROCESS_WAITING);
-	dlock_signal_end_listening(process);
-	pg_write_barrier();
-	wait->state = state;
+	Assert(dlock_partition_set_is_mine(set) && dlock_process_mine()->first == DLOCK_MEMORY_NONE);
+	*dlock_process_mine() = (DLockProcessShared)
+	{
+		.first = first,.set = *set,.since = now,.owner = dlock_process_owner_hash(owner)
+	};
 }
 
 /*
- * Does a process wait for a lock of this database?  Without the partitions of its
- * requests locked this is only a hint.
+ * A process that waits does so no longer.  The partitions of all its requests must be
+ * locked exclusively.  Cannot fail.
  */
-bool
-dlock_process_waits_in(int process, Oid database)
+void
+dlock_process_end(int process)
 {
-	volatile DLockProcessShared *wait = dlock_process_at(process);
+	DLockProcessShared *wait = dlock_process_at(process);
 
-	return wait->state == DLOCK_PROCESS_WAITING && wait->database == database;
+	Assert(dlock_partition_set_is_mine(&wait->set) && wait->first != DLOCK_MEMORY_NONE);
+	dlock_signal_end_listening(process);
+	wait->first = DLOCK_MEMORY_NONE;
 }
 
 /*

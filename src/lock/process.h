@@ -13,32 +13,19 @@
 #include "base/compat.h"
 #include "space/space.h"
 
-typedef enum DLockProcessState
-{
-	DLOCK_PROCESS_IDLE,			/* it is in no queue */
-	DLOCK_PROCESS_WAITING,
-	DLOCK_PROCESS_DROPPED		/* the extension was dropped */
-} DLockProcessState;
-
 /*
  * What a process waits for.
  *
- * While the state is WAITING, all but "called" is protected by the locks of the
- * partitions in "set": any of them is enough to read, all of them exclusively
- * are needed to change.  While it is anything else the process itself is the
- * only one to change it.
+ * While it has a request, this is protected by the locks of the partitions in "set":
+ * any of them is enough to read, all of them exclusively are needed to change.
+ * While it has none the process itself is the only one to change it.
  */
 typedef struct DLockProcessShared
 {
-	DLockProcessState state;
-	bool		called;			/* a request of it was; set by anyone, cleared
-								 * by the process */
-	Oid			database;
-	uint32		owner;			/* hash of the owner that waits */
+	DLockMemoryRef first;		/* of its requests; none if it does not wait */
 	DLockPartitionSet set;		/* the partitions of its requests */
-	int			count;			/* of requests */
-	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
+	uint32		owner;			/* hash of the owner that waits */
 } DLockProcessShared;
 
 /* How many owners in the way are named. */
@@ -67,8 +54,9 @@ extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
 extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
 extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
-extern bool dlock_process_waits_in(int process, Oid database);
-extern void dlock_process_end(int process, DLockProcessState state);
+extern void dlock_process_begin(const DLockOwner *owner, const DLockPartitionSet *set,
+								DLockMemoryRef first, DLockTime now);
+extern void dlock_process_end(int process);
 
 /* wake-ups for a deadlock check */
 extern void dlock_process_listen(void);

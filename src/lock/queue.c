@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *	  Requests that wait: calling them, looking, leaving.
+ *	  Requests that wait: calling them, staying, leaving.
  *
  * NOTES
  *	  A lock is handed off in two steps, as src/README ("Hand-off") argues.  A
@@ -169,8 +169,6 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 	request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
 	if (request->process < 0)
 		request->bound_mono = Min(request->bound_mono, request->confirmed);
-	else if (!request->placed)
-		dlock_process_at(request->process)->called = true;
 	wake(request);
 }
 
@@ -269,96 +267,33 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 
 /* ---- this process ---- */
 
-/* Is a request to be looked at anew by its call, whether or not it could be granted? */
-static bool
-is_overtaken(DLockSpaceLease *request, DLockTime now)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner;
-
-	if (request->kind == DLOCK_SPACE_CONVERT)
-		return dlock_holder_converted(entry, request, now) == NULL;
-	owner = dlock_space_lease_owner(request, buffer);
-	return is_owned_otherwise(request, now) ||
-		dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
-}
-
 /*
- * Does a request have to wait longer?  "until" is when to look again, which its process
- * does at "anyway" in any case.  Its partition must be locked exclusively.
+ * A request waits longer, and gives up its turn, to get another one later.  Returns when its
+ * process asks again, which it does at "anyway" in any case: what blocks it may end then.
+ * Its partition must be locked exclusively.
  */
-static bool
-keeps_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
+static DLockTime
+wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockSpaceLease *own = NULL;
+	DLockTime	until;
 	bool		blocked;
 
-	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
-									  own, request, now, until);
+									  own, request, now, &until);
 	if (own != NULL)
-		*until = Min(*until, own->deadline);
-	/* One in front looks in time, and calls this one, too. */
+		until = Min(until, own->deadline);
+	/* One in front asks in time, and calls this one, too. */
 	else if (!blocked || relies_in_front(request))
-		*until = DLOCK_TIME_FOREVER;
-	request->deadline = Min(*until, anyway);
+		until = DLOCK_TIME_FOREVER;
+	request->deadline = Min(until, anyway);
 	request->kept = blocked || request->placed;
-	return blocked;
-}
-
-/*
- * Do the requests of this process have to wait longer?  "until" is when to look again.
- * Their partitions must be locked exclusively.
- */
-static bool
-are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
-{
-	bool		kept = false;
-
-	*until = DLOCK_TIME_FOREVER;
-	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
-		 request != NULL; request = dlock_space_request_next(request))
-	{
-		DLockTime	ends;
-
-		kept |= keeps_waiting(request, now, anyway, &ends);
-		*until = Min(*until, ends);
-	}
-	return kept;
-}
-
-/*
- * This process begins to wait for "count" requests, the first of which is at
- * "first"; "owner" is the hash of their owner.  The partitions of the set must be
- * locked exclusively.
- *
- * Returns when to look at them, see dlock_queue_look(); the process looks after
- * deadlock_timeout in any case.
- */
-DLockTime
-dlock_queue_enter(Oid database, uint32 owner,
-				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
-				  DLockTime now)
-{
-	DLockProcessShared *mine = dlock_process_mine();
-	DLockTime	until;
-
-	Assert(mine->state == DLOCK_PROCESS_IDLE);
-	mine->called = false;
-	mine->database = database;
-	mine->owner = owner;
-	mine->set = *set;
-	mine->count = count;
-	mine->first = first;
-	mine->since = now;
-	pg_write_barrier();
-	mine->state = DLOCK_PROCESS_WAITING;
-	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
+	request->bound_mono = 0;
+	return until;
 }
 
 /*
@@ -375,51 +310,28 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 	if (request->kind != DLOCK_SPACE_ASKED || request->deadline > now)
 		return;
 	refresh_if_due(entry, now);
-	request->kept = false;		/* it looks just now */
+	request->kept = false;		/* it asks just now */
 	if (now >= entry->earliest || dlock_space_queue(entry) != request)
 		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
 }
 
 /*
- * See what has become of what this process waits for.
- *
- * If it goes on waiting, "until" is when to look again at the latest: what
- * blocks it may end then.  "anyway" is when the process looks in any case, so it
- * need not be woken for what happens later.  No lock may be held.
+ * This process has asked in vain, and waits on.  Returns when to ask again at the latest.
+ * "anyway" is when it asks in any case, so it need not be woken for what happens later.
+ * The partitions of its requests must be locked exclusively.
  */
-DLockQueueNews
-dlock_queue_look(DLockTime anyway, DLockTime *until)
+DLockTime
+dlock_queue_stay(DLockTime now, DLockTime anyway)
 {
-	DLockPartitionSet set;
-	DLockTime	now;
-	DLockQueueNews news = DLOCK_QUEUE_READY;
-	bool		overtaken = false;
+	DLockTime	until = DLOCK_TIME_FOREVER;
 
-	/* Most likely it can be granted: to ask tells. */
-	if (dlock_process_mine()->called)
-	{
-		dlock_process_mine()->called = false;
-		return DLOCK_QUEUE_READY;
-	}
-	if (!dlock_process_lock_mine(LW_EXCLUSIVE, &set))
-		return DLOCK_QUEUE_GONE;
-
-	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
-		overtaken |= is_overtaken(request, now);
 		pass_on(request, now);
+		until = Min(until, wait_longer(request, now, anyway));
 	}
-	if (!overtaken && are_kept_waiting(now, anyway, until))
-		news = DLOCK_QUEUE_WAIT;
-
-	/* It goes on waiting: give up its turns, to get others later. */
-	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
-		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
-		request->bound_mono = 0;
-	dlock_partition_unlock_set(&set);
-	return news;
+	return until;
 }
 
 /*
@@ -530,7 +442,7 @@ dlock_queue_remove_mine(DLockTime now)
 		next = dlock_space_request_next(request);
 		dlock_queue_remove(request, now);
 	}
-	dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+	dlock_process_end(MyProcNumber);
 }
 
 /* Wait no longer, if this process does.  Cannot fail. */
@@ -544,7 +456,6 @@ dlock_queue_leave(void)
 		dlock_queue_remove_mine(dlock_clock_now());
 		dlock_partition_unlock_set(&set);
 	}
-	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;
 }
 
 /*
@@ -558,17 +469,17 @@ dlock_queue_dismiss(Oid database)
 	dlock_partition_lock_set(&dlock_partition_all, LW_EXCLUSIVE);
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockSpaceLease *request;
+		DLockSpaceLease *request = dlock_process_first(process);
 		DLockSpaceLease *next;
 
-		if (!dlock_process_waits_in(process, database))
+		if (request == NULL || dlock_space_entry_of(request)->database != database)
 			continue;
-		for (request = dlock_process_first(process); request != NULL; request = next)
+		for (; request != NULL; request = next)
 		{
 			next = dlock_space_request_next(request);
 			dlock_space_remove(dlock_space_entry_of(request), request);
 		}
-		dlock_process_end(process, DLOCK_PROCESS_DROPPED);
+		dlock_process_end(process);
 		dlock_partition_wake(process);
 	}
 	dlock_partition_unlock_set(&dlock_partition_all);
@@ -647,13 +558,10 @@ dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now)
 void
 dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway)
 {
-	DLockTime	until;
-
 	Assert(place->placed);
 	dlock_place_set_process(place, MyProcNumber);
 	place->called = false;
-	place->bound_mono = 0;
-	(void) keeps_waiting(place, now, anyway, &until);
+	(void) wait_longer(place, now, anyway);
 }
 
 /* This process waits no longer, if it does.  Its request becomes a place, unless "keep" is zero. */
@@ -668,7 +576,7 @@ dlock_queue_leave_kept(DLockTime keep)
 		DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		DLockTime	now = dlock_clock_now();
 
-		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+		dlock_process_end(MyProcNumber);
 		dlock_queue_keep(request, mine->since, now + keep, now);
 		dlock_partition_unlock_set(&set);
 	}

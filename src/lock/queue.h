@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.h
- *	  Requests that wait: calling them, looking, leaving.
+ *	  Requests that wait: calling them, staying, leaving.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,15 +13,6 @@
 #include "base/compat.h"
 #include "lock/process.h"
 #include "space/space.h"
-
-/* What a process finds when it looks at what it waits for. */
-typedef enum DLockQueueNews
-{
-	DLOCK_QUEUE_WAIT,			/* nothing to be done before the given time */
-	DLOCK_QUEUE_READY,			/* ask again */
-	DLOCK_QUEUE_GONE			/* it no longer waits: the extension was
-								 * dropped */
-} DLockQueueNews;
 
 /* Why a queue is called. */
 typedef enum DLockQueueCause
@@ -46,13 +37,9 @@ extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
 extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now);
 extern void dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now);
 extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway);
-
-extern DLockTime dlock_queue_enter(Oid database, uint32 owner,
-								   const DLockPartitionSet *set, int count,
-								   DLockMemoryRef first, DLockTime now);
+extern DLockTime dlock_queue_stay(DLockTime now, DLockTime anyway);
 
 /* without locks */
-extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
 extern void dlock_queue_call_mine(void);
 extern void dlock_queue_leave(void);
 extern void dlock_queue_dismiss(Oid database);

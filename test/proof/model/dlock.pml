@@ -371,9 +371,6 @@ inline release(l, c)
 	(MUTANT == 11 && !(IS_LIVE(0) || IS_LIVE(1))))
 #define IS_LIVE(l) (HAS(asked[_pid], l) && LIVE(l))
 
-/* A process that was called may ask at once, and look if that is in vain. */
-#define WAS_CALLED HAS(called[0] | called[1], _pid)
-
 #define RELEASE(l) d_step { HAS(believed[_pid], l) -> release(l, _pid) }
 #define CANCEL d_step { cancels > 0 -> cancels--; give_up(_pid) }
 
@@ -426,7 +423,7 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 			};
 			goto attempt
 		:: d_step {
-				/* dlock_queue_enter, which looks at once */
+				/* dlock_process_begin, dlock_queue_stay */
 				!FITS && !waiting[_pid] ->
 				enqueue(0, _pid);
 				enqueue(1, _pid);
@@ -441,21 +438,17 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 			if
 			:: goto rest
 			/* to process an interrupt resets the latch */
-			:: d_step { true -> latch[_pid] = false }
+			:: d_step { true -> latch[_pid] = false };
+				goto attempt
 			fi
-		:: !FITS && waiting[_pid]
-		:: CANCEL;
-			goto begin
-		fi;
-
-look:	/* wait_in_queue, dlock_queue_look */
-		if
-		:: !ANY_BLOCKED(_pid) || WAS_CALLED || MUTANT == 2 -> goto attempt
 		:: d_step {
-				ANY_BLOCKED(_pid) && MUTANT != 2 ->
+				/* dlock_queue_stay */
+				!FITS && waiting[_pid] ->
 				wait_longer(0, _pid);
 				wait_longer(1, _pid)
 			}
+		:: CANCEL;
+			goto begin
 		fi;
 
 rest:
@@ -466,7 +459,7 @@ rest:
 sleep:	/* nap, ResetLatch */
 		if
 		:: d_step { latch[_pid] -> latch[_pid] = false };
-			goto look
+			goto attempt
 		:: CANCEL;
 			goto begin
 #ifdef STOP
@@ -483,7 +476,7 @@ sleep:	/* nap, ResetLatch */
 				:: else
 				fi
 			};
-			goto look
+			goto attempt
 #endif
 		fi;
 

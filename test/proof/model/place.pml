@@ -163,7 +163,7 @@ inline release(r)
 	fi
 }
 
-/* dlock_queue_look, dlock_queue_attend: the turn was in vain; when to look again */
+/* dlock_queue_stay, dlock_queue_attend: the turn was in vain; when to look again */
 inline wait_longer(r)
 {
 	called = called & ~BIT(r);
