@@ -150,8 +150,8 @@ relies_in_front(const DLockSpaceLease *request)
 }
 
 /* Is none of the requests that follow in a queue to be called now? */
-static bool
-is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
+bool
+dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 {
 	for (int mode = 0; mode < DLOCK_MODES; mode++)
 	{
@@ -198,7 +198,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		return;
 	refresh_if_due(entry, now);
 	crowd = dlock_holder_survey(entry, now);
-	if (!arms && is_closed(entry, &crowd, 0))
+	if (!arms && dlock_queue_is_closed(entry, &crowd, 0))
 		return;
 	attended = dlock_place_attended(entry);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
@@ -259,7 +259,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		if (!blocked && callable)
 			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && !timed))
+		if (dlock_queue_is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && !timed))
 			return;
 	}
 	entry->asked_modes = asked;

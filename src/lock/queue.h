@@ -29,6 +29,7 @@ typedef enum DLockQueueCause
 /* under partition locks */
 extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,
 								   DLockPart part);
+extern bool dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
 extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
 extern void dlock_queue_move_last(const List *processes, DLockTime now);
