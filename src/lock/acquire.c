@@ -77,7 +77,6 @@ typedef struct DLockAcquire
 	const DLockAcquireRequest *request;
 	DLockStep	step;
 	DLockAcquireItem *items;
-	DLockAcquireItem single;
 	bool		sleeps;			/* this process is in the queue for it */
 	bool		waits;			/* the same, or its owner has a place */
 	DLockAcquireGranted *granted;
@@ -124,17 +123,13 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
-	acquire->items = &acquire->single;
+	acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
 	acquire->step.room = (DLockStepRoom)
 	{
 		.data_len = request->owner.len + request->payload.len
 	};
 	dlock_step_begin(&acquire->step, db);
-	if (request->count > 1)
-	{
-		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		acquire->step.pin_room += request->count;
-	}
+	acquire->step.pin_room += request->count;
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
 }
@@ -145,7 +140,7 @@ reserve_memory(DLockAcquire *acquire)
 {
 	DLockStepRoom *room = &acquire->step.room;
 
-	return (room->count == 0 || dlock_space_prepare(room->name_len, room->data_len, room->count)) ?
+	return dlock_space_prepare(room->name_len, room->data_len, room->count) ?
 		DLOCK_LACKS_NOTHING : DLOCK_LACKS_ROOM;
 }
 
@@ -217,13 +212,7 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 		if (request->kind == DLOCK_SPACE_ASKED && !dlock_space_is_over(request, now))
 			return true;
 	}
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (dlock_holder_blocks_until(lease) > now)
-			return true;
-	}
-	return false;
+	return dlock_holder_survey(entry, now).modes != 0;
 }
 
 /*
@@ -709,8 +698,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	memset(granted, 0, sizeof(DLockAcquireGranted));
 	plan(&acquire, db, request);
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
-	if (request->count > 1)
-		pfree(acquire.items);
+	pfree(acquire.items);
 
 	/*
 	 * Its owner may have replaced the place meanwhile, which is asked for
