@@ -83,14 +83,6 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 
 /* ---- calling ---- */
 
-/* Recompute what the holders come to, if "earliest" has passed. */
-static void
-refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
-{
-	if (now >= entry->earliest)
-		dlock_space_refresh(entry);
-}
-
 /*
  * Wake the process of a request if its timer is later than "until".  One whose time has
  * passed is awake or stopped: only set its time.
@@ -196,7 +188,8 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
 		return;
-	refresh_if_due(entry, now);
+	if (now >= entry->earliest)
+		dlock_space_refresh(entry);
 	crowd = dlock_holder_survey(entry, now);
 	if (!arms && dlock_queue_is_closed(entry, &crowd, 0))
 		return;
@@ -282,7 +275,6 @@ wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
-	refresh_if_due(entry, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 									  own, request, now, &until);
 	if (own != NULL)
@@ -309,7 +301,6 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 
 	if (request->kind != DLOCK_SPACE_ASKED || request->deadline > now)
 		return;
-	refresh_if_due(entry, now);
 	request->kept = false;		/* it asks just now */
 	if (now >= entry->earliest || dlock_space_queue(entry) != request)
 		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
@@ -367,21 +358,17 @@ void
 dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	bool		is_last = dlock_space_holders(entry) == NULL &&
-		dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
 
-	dlock_space_remove(entry, request);
-	if (!is_last)
+	if (dlock_space_remove(entry, request))
 		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
 /*
  * A lock is opened by force: places without a process are passed by until they are asked
- * for.  With "calls", the queue is called; else the caller does that.  The partition must
- * be locked exclusively.
+ * for, and the queue is called.  The partition must be locked exclusively.
  */
 void
-dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
+dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now)
 {
 	for (DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
 		 request != NULL; request = dlock_space_next(request))
@@ -389,8 +376,7 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
 		if (request->placed && request->process < 0)
 			request->bound_mono = now;
 	}
-	if (calls)
-		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+	dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -407,21 +393,14 @@ dlock_queue_move_last(const List *processes, DLockTime now)
 		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
 			 request != NULL; request = dlock_space_request_next(request))
 		{
+			DLockSpaceEntry *entry = dlock_space_entry_of(request);
+
 			/* At the end it stands already, and blocks nobody. */
 			if (dlock_space_next(request) == NULL)
 				continue;
 			request->bound_mono = 0;
-			dlock_space_requeue(dlock_space_entry_of(request), request);
-		}
-	}
-	foreach(at, processes)
-	{
-		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
-			 request != NULL; request = dlock_space_request_next(request))
-		{
-			/* If it is the first still, there is nobody that it made way for. */
-			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
-				dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
+			dlock_space_requeue(entry, request);
+			dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 		}
 	}
 }

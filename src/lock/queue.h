@@ -8,9 +8,6 @@
 #ifndef DLOCK_QUEUE_H
 #define DLOCK_QUEUE_H
 
-#include "storage/proc.h"
-
-#include "base/compat.h"
 #include "lock/process.h"
 #include "space/space.h"
 
@@ -31,7 +28,7 @@ extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *own
 								   DLockPart part);
 extern bool dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
-extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
+extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_move_last(const List *processes, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);

@@ -635,11 +635,11 @@ dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
 }
 
 /*
- * Take a lease or a request off its lock, and with the last one the entry away.
- * The pointers to what goes are invalid then.  Lock as for dlock_space_hold().
- * Cannot fail.
+ * Take a lease or a request off its lock, and with the last one the entry away; true
+ * if that stays.  The pointers to what goes are invalid then.  Lock as for
+ * dlock_space_hold().  Cannot fail.
  */
-void
+bool
 dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	DLockMemoryRef *link;
@@ -663,7 +663,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	free_lease(entry, lease);
 
 	if (entry->holders != NONE || entry->queue != NONE)
-		return;
+		return true;
 
 	link = bucket_of(entry->hash);
 	while (dlock_space_entry_at(*link) != entry)
@@ -671,4 +671,5 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	*link = entry->next;
 	dlock_memory_text_free(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len);
 	dlock_memory_give_back(dlock_memory_ref(entry));
+	return false;
 }

@@ -50,7 +50,7 @@ extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease,
 								DLockSpaceLease *path);
 extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_succeed(DLockSpaceLease *lease, DLockToken token);
-extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
+extern bool dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);

@@ -271,7 +271,7 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 		DLOCK_FAULT("worker_erase");
 		leases[i]->due_at = (leases[i]->client != 0) ?
 			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
-			dlock_held_expire(db, leases[i]->hash, leases[i]->token, false);
+			dlock_held_expire(db, leases[i]->hash, leases[i]->token);
 	}
 }
 
