@@ -177,6 +177,7 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 void
 dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
+	DLockSpaceLease *request = dlock_space_queue(entry);
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
 	bool		timed = false;	/* a request has the timer */
@@ -186,7 +187,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 													 * another timer */
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (dlock_space_queue(entry) == NULL)
+	if (request == NULL)
 		return;
 	if (now >= entry->earliest)
 		dlock_space_refresh(entry);
@@ -194,18 +195,13 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	if (!arms && dlock_queue_is_closed(entry, &crowd, 0))
 		return;
 	attended = dlock_place_attended(entry);
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
+	for (; request != NULL && request->kind == DLOCK_SPACE_CONVERT; request = dlock_space_next(request))
+		ahead |= call_conversion(request, &crowd, ahead, now);
+	for (; request != NULL; request = dlock_space_next(request))
 	{
 		DLockMode	mode = (DLockMode) request->mode;
 		bool		blocked;
 		bool		callable;
-
-		if (request->kind != DLOCK_SPACE_ASKED)
-		{
-			ahead |= call_conversion(request, &crowd, ahead, now);
-			continue;
-		}
 
 		asked |= DLOCK_RULE_BIT(mode);
 		if (dlock_space_is_over(request, now))
