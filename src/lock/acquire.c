@@ -404,26 +404,6 @@ reserve_leases(DLockAcquire *acquire)
 	return DLOCK_LACKS_LIMIT;
 }
 
-/* Make a request in the queue the lease that it asks for, an intent one of "path". */
-static DLockSpaceLease *
-promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn,
-		DLockSpaceLease *path)
-{
-	DLockSpaceLease *lease = item->place;
-
-	lease->token = value->token;
-	lease->granted_at = value->granted_at;
-	lease->deadline = value->term.deadline;
-	lease->bound_mono = value->term.bound_mono;
-	lease->slot = item->slot;
-	lease->lsn = lsn;
-	lease->confirmed = 0;
-	lease->level = synchronous_commit;
-	dlock_space_promote(item->entry, lease, path);
-	lease->process = process;
-	return lease;
-}
-
 /*
  * Erase dead leases on the locks.  None may get too many holders, intents and weak modes
  * aside.
@@ -497,10 +477,8 @@ grant(DLockAcquire *acquire)
 			granted->lsn = dlock_step_write(step, item->slot, &value);
 			dlock_slot_use(item->slot_class);
 		}
-		lease = acquire->waits ?
-			promote(item, &value, process, granted->lsn, path) :
-			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
-							 granted->lsn, path);
+		lease = dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
+								 granted->lsn, item->place, path);
 		lease->min_until = (request->min_hold > 0) ? step->now + request->min_hold : 0;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 		if (!request->path)
@@ -649,8 +627,7 @@ try_acquire(DLockStep *step, void *arg)
 		call_queues(acquire, false);
 
 	/* What cannot be granted gives the place up. */
-	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps &&
-		acquire->verdict != DLOCK_RULE_GRANT && acquire->verdict != DLOCK_RULE_REENTER &&
+	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps && acquire->verdict > DLOCK_RULE_REENTER &&
 		acquire->verdict != VERDICT_OTHER_PLACE)
 		leave_queues(acquire);
 	return lack;
