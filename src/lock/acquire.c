@@ -500,7 +500,6 @@ grant(DLockAcquire *acquire)
 		if (acquire->sleeps)
 			dlock_process_end(MyProcNumber);
 	}
-	dlock_process_owner_gained(&owner);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -574,7 +573,6 @@ enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	DLockSpaceLease *place = acquire->items[0].place;
-	DLockOwner	owner = {request->role, request->owner};
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
 	DLockTime	now = acquire->step.now;
 
@@ -599,7 +597,7 @@ enqueue(DLockAcquire *acquire)
 		first = dlock_memory_ref(place);
 	}
 	if (!acquire->sleeps)
-		dlock_process_begin(&owner, &acquire->step.set, first, now);
+		dlock_process_begin(&acquire->step.set, first, now);
 	acquire->granted->until = dlock_queue_stay(now, request->anyway);
 	return DLOCK_LACKS_NOTHING;
 }

@@ -149,7 +149,9 @@ typedef struct DLockDeadlockCheck
 static uint32
 hash_owner(const void *key, Size size)
 {
-	return dlock_process_owner_hash(key);
+	const DLockOwner *owner = key;
+
+	return dlock_name_hash(owner->role, &owner->name);
 }
 
 static int
@@ -607,29 +609,43 @@ describe_circle(const DLockDeadlockCheck *check)
 	return text.data;
 }
 
+/* When a check in this database last found nothing stuck, so no circle of anybody. */
+static DLockTime
+unstuck_at(const DLockDatabase *db)
+{
+	return (DLockTime) pg_atomic_read_u64(&db->shared->unstuck_at);
+}
+
 /*
- * Look for a circle until there is none, or one that no move resolves.  If there is one, its
- * victim, this backend or a place, leaves its queues, and the result describes it; else the
- * moves are made in the queues.  "name" and "owner" are, unless NULL, those of the victim.
- * No partition lock may be held.
+ * Unless nothing has been stuck since "since", look for a circle until there is none, or one
+ * that no move resolves.  If there is one, its victim, this backend or a place, leaves its
+ * queues, and the result describes it; else the moves are made in the queues.  "name" and
+ * "owner" are, unless NULL, those of the victim.  No partition lock may be held.
  */
 static char *
-run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockBytes *name, DLockBytes *owner)
+run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockTime since, DLockBytes *name, DLockBytes *owner)
 {
 	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "dlock deadlock check", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext context;
 	char	   *circle = NULL;
 
+	if (unstuck_at(db) > since)
+		return NULL;
+	context = AllocSetContextCreate(caller, "dlock deadlock check", ALLOCSET_DEFAULT_SIZES);
 	DLOCK_FAULT("deadlock_copy");
 	dlock_partition_lock_set(&dlock_partition_all, LW_EXCLUSIVE);
 	MemoryContextSwitchTo(context);
-	copy_waits(check);
-	do
+	/* Many may have waited for the locks: the first has checked for all. */
+	if (unstuck_at(db) <= since)
 	{
-		find_stuck(check);
-		if (check->nstuck == 0)
-			pg_atomic_write_u64(&db->shared->unstuck_at, (uint64) check->now);
-	} while (find_circle(check) && move_unit(check));
+		copy_waits(check);
+		do
+		{
+			find_stuck(check);
+			if (check->nstuck == 0)
+				pg_atomic_write_u64(&db->shared->unstuck_at, (uint64) check->now);
+		} while (find_circle(check) && move_unit(check));
+	}
 	MemoryContextSwitchTo(caller);
 	if (check->circle == NIL)
 		dlock_queue_move_last(check->moved, check->now);
@@ -654,49 +670,43 @@ run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockBytes *name, DLockB
 	return circle;
 }
 
-/* When a check in this database last found nothing stuck, so no circle of anybody. */
-static DLockTime
-unstuck_at(const DLockDatabase *db)
+/*
+ * Has a check found nothing stuck since this backend was last known to be in no deadlock
+ * ("checked", which is set anew)?
+ */
+bool
+dlock_deadlock_is_checked(DLockDatabase *db, DLockTime *checked)
 {
-	return (DLockTime) pg_atomic_read_u64(&db->shared->unstuck_at);
+	DLockTime	since = *checked;
+
+	*checked = Max(since, unstuck_at(db));
+	return *checked > since;
 }
 
 /*
  * Check for a deadlock that this backend is part of, which waits.  If there is one, the backend
- * leaves its queues, and the result describes the circle; else NULL.  "is_awaited" says that
- * somebody may wait for a lease that is bound to this backend.  "checked" is when the backend
- * was last known to be in none, if it has listened since, else zero; it is set anew.
+ * leaves its queues, and the result describes the circle; else NULL.  "checked" is when it was
+ * last known to be in none, and is set anew; it is to check again deadlock_timeout later.
  *
  * No partition lock may be held; "db" needs no more than its shared parts.
  */
 char *
-dlock_deadlock_check(DLockDatabase *db, bool is_awaited, DLockTime *checked)
+dlock_deadlock_check(DLockDatabase *db, DLockTime *checked)
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid};
-	DLockPartitionSet set;
-	DLockOwner	owner;
+	DLockTime	now = dlock_clock_now();
+	char	   *circle = run_check(db, &check, *checked, NULL, NULL);
 
-	if (*checked != 0 && unstuck_at(db) > *checked)
-	{
-		*checked = unstuck_at(db);
-		return NULL;
-	}
-	if (!dlock_process_lock_mine(LW_SHARED, &set))
-		return NULL;
-	dlock_process_listen();
-	*checked = dlock_clock_now();
-	owner = dlock_space_copy_owner(dlock_process_first(MyProcNumber));
-	dlock_partition_unlock_set(&set);
-	if (!is_awaited && !dlock_holder_is_any_awaited(check.database, &owner, dlock_clock_now()))
-		return NULL;
-	return run_check(db, &check, NULL, NULL);
+	if (!dlock_deadlock_is_checked(db, checked))
+		*checked = now;
+	return circle;
 }
 
-/* Was nothing stuck within deadlock_timeout?  Then the check of a place is left to the next call. */
-static bool
-is_recent(const DLockDatabase *db)
+/* Places are checked for no more often than every deadlock_timeout. */
+static DLockTime
+long_ago(void)
 {
-	return dlock_clock_now() - unstuck_at(db) < (DLockTime) DeadlockTimeout * 1000;
+	return dlock_clock_now() - (DLockTime) DeadlockTimeout * 1000;
 }
 
 /*
@@ -708,22 +718,18 @@ dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLoc
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = name};
 
-	if (is_recent(db) || !dlock_holder_is_any_awaited(check.database, owner, dlock_clock_now()))
-		return NULL;
-	return run_check(db, &check, NULL, NULL);
+	return run_check(db, &check, long_ago(), NULL, NULL);
 }
 
 /*
- * Check for a deadlock that a place of a client is part of, for which this process listens
- * and has asked.  If there is one, the place is gone: "name" and "owner" are its (palloc'd).
- * Result and conditions as above.
+ * Check for a deadlock that a place is part of for which this process listens and has asked.
+ * If there is one, the place is gone: "name" and "owner" are its (palloc'd).  Result and
+ * conditions as above.
  */
 char *
-dlock_deadlock_check_client(DLockDatabase *db, const DLockOwner *client, DLockBytes *name, DLockBytes *owner)
+dlock_deadlock_check_client(DLockDatabase *db, DLockBytes *name, DLockBytes *owner)
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid};
 
-	if (is_recent(db) || !dlock_holder_is_any_awaited(check.database, client, dlock_clock_now()))
-		return NULL;
-	return run_check(db, &check, name, owner);
+	return run_check(db, &check, long_ago(), name, owner);
 }

@@ -328,7 +328,6 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		.name = dlock_space_entry_name(entry, texts.name),
 		.owner = dlock_space_lease_owner(lease, texts.owner).name
 	};
-	DLockOwner	owner = {value.role, value.owner};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -339,7 +338,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 	if (!dlock_space_prepare(value.name.len, value.owner.len, 1))
 		return DLOCK_LACKS_ROOM;
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	dlock_process_begin(&owner, &step->set, place, step->now);
+	dlock_process_begin(&step->set, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -385,7 +384,6 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 		dlock_queue_remove_mine(step->now);
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_process_owner_gained(&owner);
 	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
 	dlock_queue_call(entry, step->now, DLOCK_CALL_AGAIN);
 	convert->answer = DLOCK_ANSWER_GRANTED;

@@ -24,7 +24,6 @@
 #include "base/rule.h"
 #include "lock/process.h"
 #include "space/holder.h"
-#include "space/signal.h"
 
 static DLockProcessShared *places = NULL;
 
@@ -72,24 +71,6 @@ dlock_process_first(int process)
 	return dlock_space_lease_at(dlock_process_at(process)->first);
 }
 
-/* The hash by which an owner that waits is found; never zero. */
-uint32
-dlock_process_owner_hash(const DLockOwner *owner)
-{
-	return Max(1, dlock_name_hash(owner->role, &owner->name));
-}
-
-/*
- * This process waits, and is about to look for a deadlock: from now on it is told
- * once if its owner gets something.  Its partitions must be locked, in any mode.
- */
-void
-dlock_process_listen(void)
-{
-	Assert(places[MyProcNumber].first != DLOCK_MEMORY_NONE);
-	dlock_signal_listen(places[MyProcNumber].owner);
-}
-
 /*
  * Lock the partitions of what this process waits for; they are told in "set".  False, and
  * nothing locked, if it does not wait, maybe since the extension was dropped.
@@ -110,17 +91,16 @@ dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set)
 }
 
 /*
- * This process begins to wait by requests of an owner, which are in their queues.  The
- * partitions of the set, which are theirs, must be locked exclusively.
+ * This process begins to wait by requests that are in their queues.  The partitions of the
+ * set, which are theirs, must be locked exclusively.
  */
 void
-dlock_process_begin(const DLockOwner *owner, const DLockPartitionSet *set, DLockMemoryRef first,
-					DLockTime now)
+dlock_process_begin(const DLockPartitionSet *set, DLockMemoryRef first, DLockTime now)
 {
 	Assert(dlock_partition_set_is_mine(set) && dlock_process_mine()->first == DLOCK_MEMORY_NONE);
 	*dlock_process_mine() = (DLockProcessShared)
 	{
-		.first = first,.set = *set,.since = now,.owner = dlock_process_owner_hash(owner)
+		.first = first,.set = *set,.since = now
 	};
 }
 
@@ -134,24 +114,7 @@ dlock_process_end(int process)
 	DLockProcessShared *wait = dlock_process_at(process);
 
 	Assert(dlock_partition_set_is_mine(&wait->set) && wait->first != DLOCK_MEMORY_NONE);
-	dlock_signal_end_listening(process);
 	wait->first = DLOCK_MEMORY_NONE;
-}
-
-/*
- * An owner got a lock, or another mode: backends by which it waits may be in a
- * deadlock now, and check.  To be called under the partition lock under which it
- * got that.  Cannot fail.
- *
- * A backend that does not listen looks by itself within deadlock_timeout, and finds
- * the lease then.  So an owner that gets and gives up locks all the time, by one
- * backend, wakes those by which it waits once in that time, not with every lock.
- */
-void
-dlock_process_owner_gained(const DLockOwner *owner)
-{
-	if (dlock_signal_is_any_listening())
-		dlock_signal_tell(dlock_process_owner_hash(owner));
 }
 
 /* ---- who blocks them, for people to read ---- */

@@ -25,7 +25,6 @@ typedef struct DLockProcessShared
 	DLockMemoryRef first;		/* of its requests; none if it does not wait */
 	DLockPartitionSet set;		/* the partitions of its requests */
 	DLockTime	since;
-	uint32		owner;			/* hash of the owner that waits */
 } DLockProcessShared;
 
 /* How many owners in the way are named. */
@@ -52,15 +51,9 @@ extern void dlock_process_startup(void);
 extern DLockProcessShared *dlock_process_at(int process);
 extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
-extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
 extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
-extern void dlock_process_begin(const DLockOwner *owner, const DLockPartitionSet *set,
-								DLockMemoryRef first, DLockTime now);
+extern void dlock_process_begin(const DLockPartitionSet *set, DLockMemoryRef first, DLockTime now);
 extern void dlock_process_end(int process);
-
-/* wake-ups for a deadlock check */
-extern void dlock_process_listen(void);
-extern void dlock_process_owner_gained(const DLockOwner *owner);
 
 /* who blocks it */
 extern void dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode,

@@ -195,27 +195,6 @@ end_bound_at_exit(int code, Datum arg)
 	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }
 
-/*
- * May somebody wait for a lease that is bound to this session or its transaction?  No
- * partition lock may be held.
- */
-bool
-dlock_grants_are_awaited(void)
-{
-	bool		awaited = false;
-
-	for (int i = 0; i < nbound && !awaited; i++)
-	{
-		DLockSpaceLease *lease;
-
-		dlock_partition_lock(items[i].hash, LW_SHARED);
-		lease = dlock_space_find_token(MyDatabaseId, items[i].hash, items[i].token);
-		awaited = lease != NULL && dlock_holder_is_awaited(lease);
-		dlock_partition_unlock(items[i].hash);
-	}
-	return awaited;
-}
-
 /* Forget leases that have ended otherwise. */
 static void
 forget_ended(void)

@@ -16,7 +16,6 @@
 
 extern Datum dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo);
 extern void dlock_grants_discard(void);
-extern bool dlock_grants_are_awaited(void);
 
 /* before a change */
 extern void dlock_grants_prepare(int more, DLockBind bind);

@@ -83,10 +83,9 @@ next_row(DLockTake *take)
 static void
 check_places(DLockTake *take, DLockDatabase *db)
 {
-	DLockOwner	client = {take->role, *take->client};
 	DLockTaken *row = next_row(take);
 
-	while (dlock_deadlock_check_client(db, &client, &row->name, &row->owner) != NULL)
+	while (dlock_deadlock_check_client(db, &row->name, &row->owner) != NULL)
 	{
 		row->token = DLOCK_TOKEN_NONE;
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
@@ -164,7 +163,7 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 			if (take->count == 0)
 				CHECK_FOR_INTERRUPTS();
 			ask_for_place(take, &db, &copies[i],
-						  now + DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
+						  now + DLOCK_WAIT_ANYWAY * (DLockTime) DeadlockTimeout * 1000);
 		}
 	} while (due == TAKE_BATCH || (due > 0 && take->count == 0));
 	if (take->is_long && take->granted == 0)
@@ -196,7 +195,7 @@ take_or_wait(DLockTake *take, DLockTime deadline)
 			break;
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("take_nap");
-		dlock_wait_nap(now, Min(until, deadline), event);
+		(void) dlock_wait_nap(now, Min(until, deadline), event);
 	}
 	pfree(copies);
 }

@@ -73,9 +73,9 @@ struct DLockWaitCall
 	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
+	DLockTime	anyway;			/* when it looks, whatever has happened */
 	DLockTime	check_at;		/* when to check for a deadlock */
-	DLockTime	check_every;	/* how long after that again */
-	DLockTime	checked;		/* when it was in none; zero: unknown */
+	DLockTime	checked;		/* when it was last known to be in none */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
 	bool		was_logged;		/* that it waits for long */
@@ -97,7 +97,6 @@ static DLockWaitCall
 begin_call(DLockWaitAsk ask, const DLockBytes *name, DLockMode mode, DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
-	DLockTime	check_every = (DLockTime) DeadlockTimeout * 1000;
 
 	return (DLockWaitCall)
 	{
@@ -106,8 +105,9 @@ begin_call(DLockWaitAsk ask, const DLockBytes *name, DLockMode mode, DLockTime w
 			.mode = mode,
 			.began = now,
 			.deadline = deadline_of(now, wait),
-			.check_every = check_every,
-			.check_at = now + check_every,
+			.anyway = now + (DLockTime) DeadlockTimeout * 1000,
+			.check_at = now + (DLockTime) DeadlockTimeout * 1000,
+			.checked = now,
 			.lock_timeout_at = (LockTimeout > 0) ?
 			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
 	};
@@ -141,28 +141,38 @@ report_deadlock(const char *circle)
 }
 
 /*
- * Check for a deadlock.  If there is none, log that the call waits, if that is
- * wanted, and see to it that no request in front of it has been overlooked.
+ * When to check for a deadlock again: the processes one after the other, so that of many the
+ * first does it for all.
  */
+static DLockTime
+next_check(const DLockWaitCall *waiting)
+{
+	return waiting->checked + (DLockTime) DeadlockTimeout * 1000 + MyProcNumber * INT64CONST(1000);
+}
+
+/* Check for a deadlock, unless somebody else has. */
 static void
-check_progress(DLockWaitCall *waiting, DLockTime now)
+check_deadlock(DLockWaitCall *waiting)
 {
 	DLockDatabase db;
 	char	   *circle;
 
-	waiting->check_at = now + waiting->check_every;
-	waiting->check_every = Min(2 * waiting->check_every,
-							   DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
-
 	dlock_session_shared(&db);
-	if (!dlock_signal_listens())
-		waiting->checked = 0;
-	circle = dlock_deadlock_check(&db, dlock_grants_are_awaited(), &waiting->checked);
+	circle = dlock_deadlock_check(&db, &waiting->checked);
 	if (circle != NULL)
 		report_deadlock(circle);
+	waiting->check_at = next_check(waiting);
+}
 
-	if (log_lock_waits && !waiting->was_logged &&
-		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
+/*
+ * It has waited for long: log that, if it is wanted, and see to it that no request in front
+ * of it has been overlooked.
+ */
+static void
+check_progress(DLockWaitCall *waiting, DLockTime now)
+{
+	waiting->anyway = now + DLOCK_WAIT_ANYWAY * (DLockTime) DeadlockTimeout * 1000;
+	if (log_lock_waits && !waiting->was_logged)
 	{
 		DLockTime	waited = now - waiting->began;
 		char	   *blockers = dlock_process_describe_blockers();
@@ -211,26 +221,45 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 /*
  * Sleep on the latch, at most until then, or until the client has closed its connection,
  * which the next CHECK_FOR_INTERRUPTS() then finds.  A client's backend sleeps on the
- * events of its connection, as pq_check_connection() does.
+ * events of its connection, as pq_check_connection() does.  False if the time is over.
  */
-void
+bool
 dlock_wait_nap(DLockTime now, DLockTime until, uint32 event)
 {
 	long		ms = dlock_clock_nap_ms(now, until, LONGEST_NAP);
 	WaitEvent	occurred;
 
 	if (FeBeWaitSet == NULL || !WaitEventSetCanReportClosed())
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, event);
-		return;
-	}
+		return (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, event) & WL_LATCH_SET) != 0;
 	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, NULL);
 	if (WaitEventSetWait(FeBeWaitSet, ms, &occurred, 1, event) == 0)
-		return;
+		return false;
 	if ((occurred.events & WL_POSTMASTER_DEATH) != 0)
 		proc_exit(1);
 	if ((occurred.events & WL_SOCKET_CLOSED) != 0)
 		ClientConnectionLost = InterruptPending = true;
+	return true;
+}
+
+/*
+ * Sleep until this process is woken, or until then, or until it has to check for a deadlock.
+ * What others have checked meanwhile it need not.
+ */
+static void
+sleep_in_queue(DLockWaitCall *waiting, DLockTime until, uint32 event)
+{
+	DLockTime	now = dlock_clock_now();
+	bool		woken = false;
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	while (!woken && now < Min(until, waiting->check_at))
+	{
+		woken = dlock_wait_nap(now, Min(until, waiting->check_at), event);
+		now = dlock_clock_now();
+		if (now >= waiting->check_at && dlock_deadlock_is_checked(&db, &waiting->checked))
+			waiting->check_at = next_check(waiting);
+	}
 }
 
 /* The time is up: leave the queue, or keep the place. */
@@ -285,22 +314,18 @@ wait_in_queue(DLockWaitCall *waiting)
 				return give_up(waiting);
 			continue;
 		}
-		if (!dlock_signal_listens())
-		{
-			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
-			waiting->check_at = Min(waiting->check_at, now + waiting->check_every);
-		}
 		if (now >= waiting->check_at)
+			check_deadlock(waiting);
+		if (now >= waiting->anyway)
 		{
 			check_progress(waiting, now);
 			continue;
 		}
 		until = Min(until, waiting->deadline);
-		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
+		until = Min(until, Min(waiting->lock_timeout_at, waiting->anyway));
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
-		if (until > now)
-			dlock_wait_nap(now, until, event);
+		sleep_in_queue(waiting, until, event);
 	}
 }
 
@@ -364,7 +389,7 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	DLockAcquireAnswer answer;
 
 	request->may_wait = may_wait;
-	request->anyway = waiting->check_at;
+	request->anyway = waiting->anyway;
 	dlock_grants_prepare(request->count, request->bind);
 	answer = dlock_acquire_locks(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
@@ -573,7 +598,7 @@ look_at_holder(const DLockBytes *name, DLockToken seen, bool may_wait,
 static void
 watch_no_more(int code, Datum arg)
 {
-	dlock_signal_end_listening(MyProcNumber);
+	dlock_signal_end_listening();
 }
 
 /*
@@ -609,7 +634,7 @@ dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 		until = Min(until, Min(deadline, now + (DLockTime) DeadlockTimeout * 1000));
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
-		dlock_wait_nap(dlock_clock_now(), until, event);
+		(void) dlock_wait_nap(dlock_clock_now(), until, event);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(watch_no_more, (Datum) 0);
 	watch_no_more(0, (Datum) 0);

@@ -28,8 +28,8 @@ typedef struct DLockWaitHolder
 /* How long to leave the store alone if it cannot be had at once. */
 #define DLOCK_WAIT_RETRY	(10 * INT64CONST(1000))
 
-/* The longest time between two deadlock checks, in terms of deadlock_timeout. */
-#define DLOCK_WAIT_CHECK_RARELY	8
+/* A request or a place is looked at no later than so many times deadlock_timeout after. */
+#define DLOCK_WAIT_ANYWAY	8
 
 extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
 extern void dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *names,
@@ -40,7 +40,7 @@ extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime 
 							 DLockWaitHolder *holder);
 
 /* what session/take.c has in common with these */
-extern void dlock_wait_nap(DLockTime now, DLockTime until, uint32 event);
+extern bool dlock_wait_nap(DLockTime now, DLockTime until, uint32 event);
 extern bool dlock_wait_is_long(const DLockAcquireGranted *granted);
 extern void dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count);
 

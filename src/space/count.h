@@ -14,7 +14,7 @@ typedef enum DLockCountKind
 	DLOCK_COUNT_LEASES,			/* and requests for leases, by role */
 	DLOCK_COUNT_REQUESTS,		/* for leases, by owner and lock */
 	DLOCK_COUNT_ATTENDED,		/* of these, what has a process, by lock */
-	DLOCK_COUNT_LISTENERS		/* backends, by owner or lock */
+	DLOCK_COUNT_LISTENERS		/* backends that watch, by lock */
 } DLockCountKind;
 
 #define DLOCK_COUNT_KINDS	(DLOCK_COUNT_LISTENERS + 1)

@@ -444,43 +444,6 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *cou
 	return refs;
 }
 
-/*
- * May somebody wait for a lease, or for an intent of its path?  A hint, unless its
- * partition is locked.
- */
-bool
-dlock_holder_is_awaited(const DLockSpaceLease *lease)
-{
-	return lease->part == DLOCK_PART_PATH ||
-		*(volatile DLockMemoryRef *) &dlock_space_entry_of(lease)->queue != DLOCK_MEMORY_NONE;
-}
-
-/*
- * May somebody wait for a live lease of an owner, or of a client?  No partition lock may be
- * held.
- *
- * Deadlines and queues are read without the partition locks that protect them, so the
- * answer may be that of a moment ago.
- */
-bool
-dlock_holder_is_any_awaited(Oid database, const DLockOwner *owner, DLockTime now)
-{
-	uint32		bucket = owner_bucket_of(database, &owner->name);
-	bool		awaited = false;
-
-	Assert(!dlock_partition_is_any_held());
-	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (DLockSpaceLease *lease = dlock_space_lease_at(owner_buckets[bucket]); lease != NULL && !awaited;
-		 lease = dlock_space_lease_at(lease->u.owner.next))
-	{
-		awaited = dlock_space_entry_of(lease)->database == database &&
-			lease->role == owner->role && dlock_space_is_of(lease, &owner->name) &&
-			*(volatile DLockTime *) &lease->deadline > now && dlock_holder_is_awaited(lease);
-	}
-	LWLockRelease(owner_lock(bucket));
-	return awaited;
-}
-
 /* ---- a lease as a value, and who is in the way ---- */
 
 /*

@@ -90,8 +90,6 @@ extern DLockSpaceLease *dlock_holder_find_named(DLockSpaceEntry *entry,
 												const List *strangers);
 extern DLockSpaceRef *dlock_holder_list(Oid database, const DLockBytes *owner_name,
 										int *own, int *count);
-extern bool dlock_holder_is_awaited(const DLockSpaceLease *lease);
-extern bool dlock_holder_is_any_awaited(Oid database, const DLockOwner *owner, DLockTime now);
 
 /* a lease as a value, and who is in the way */
 extern DLockLeaseValue dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts);

@@ -4,11 +4,10 @@
  *	  What wakes a process besides a turn: changes of leases, and tasks.
  *
  * NOTES
- *	  A process *listens* for the hash of a lock that it watches; or for the hash of the
- *	  owner by which it waits, once it has looked for a deadlock.  Whatever may give the lock
- *	  another holder, or the owner a lease, tells those that listen for it: each is woken
- *	  once, and listens again before it looks again.  They are counted by their hash
- *	  (space/count.c), so a change finds out in O(1) that nobody is to be told of it.
+ *	  A process *listens* for the hash of a lock that it watches.  Whatever may give the lock
+ *	  another holder tells those that listen for it: each is woken once, and listens again
+ *	  before it looks again.  They are counted by their hash (space/count.c), so a change
+ *	  finds out in O(1) that nobody is to be told of it.
  *
  *	  No change is missed.  A process resets its latch, listens, and then looks at the leases
  *	  under their partition lock.  A change is made, and told, under that lock.  If it comes
@@ -64,7 +63,7 @@ typedef struct DLockSignalShared
 
 	/*
 	 * By process: the hash for which it listens, or zero.  Set by the
-	 * process; cleared by the first that tells it, or by the end of the wait.
+	 * process; cleared by the first that tells it, or when its watch ends.
 	 */
 	pg_atomic_uint32 hashes[FLEXIBLE_ARRAY_MEMBER];
 } DLockSignalShared;
@@ -136,18 +135,11 @@ dlock_signal_listen(uint32 hash)
 		count_listener(before, -1);
 }
 
-/* Does this process listen still, or has it been told? */
-bool
-dlock_signal_listens(void)
-{
-	return pg_atomic_read_u32(&signals->hashes[MyProcNumber]) != 0;
-}
-
-/* A process listens no longer.  Cannot fail. */
+/* This process listens no longer.  Cannot fail. */
 void
-dlock_signal_end_listening(int process)
+dlock_signal_end_listening(void)
 {
-	uint32		hash = pg_atomic_exchange_u32(&signals->hashes[process], 0);
+	uint32		hash = pg_atomic_exchange_u32(&signals->hashes[MyProcNumber], 0);
 
 	if (hash != 0)
 		count_listener(hash, -1);

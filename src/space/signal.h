@@ -12,10 +12,9 @@
 extern void dlock_signal_request(void);
 extern void dlock_signal_startup(void);
 
-/* changes of the leases on a lock, or of an owner */
+/* changes of the leases on a lock */
 extern void dlock_signal_listen(uint32 hash);
-extern bool dlock_signal_listens(void);
-extern void dlock_signal_end_listening(int process);
+extern void dlock_signal_end_listening(void);
 extern bool dlock_signal_is_any_listening(void);
 extern void dlock_signal_tell(uint32 hash);
 extern void dlock_signal_tell_all(void);

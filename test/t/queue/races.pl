@@ -481,46 +481,6 @@ foreach my $keep (0, 1)
 	done($label);
 }
 
-# A process looks for a circle if somebody waits for what is bound to it; not if nothing is bound
-# any more, nor if something was bound to the one that had its place before.
-{
-	my $looks = sub {
-		my ($session) = @_;
-		fail_at($ctl, $session, 'deadlock_copy');
-		enqueue($ctl, $session, acquire('x', 'a', wait => undef));
-		advance(60, $ctl);
-		my $looked = faults_hit($ctl, 'deadlock_copy') != 0;
-		go($ctl, 'deadlock_copy');
-		$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
-		$session->answer;
-		return $looked;
-	};
-	my @connect = ($node, $db, name => 'bound', setup => "SET deadlock_timeout = '1 min'");
-	my $bind = sub {
-		my ($session, $to) = @_;
-
-		$session->query_safe("BEGIN; SELECT dlock_acquire('bound', 'b', bind => '$to'); COMMIT");
-	};
-	my $place = "SELECT dlock_acquire('bound', 'z', keep => '1 h')";
-
-	hold('x');
-	my $first = DLockSession->new(@connect);
-	$bind->($first, 'session');
-	ok(!$looks->($first), 'bound to the session: it does not look if nobody waits for that');
-	is($ctl->query_safe($place), '', 'bound to the session: somebody waits');
-	ok($looks->($first), 'bound to the session: it looks');
-	$first->quit;
-	my $next = DLockSession->new(@connect);
-	ok(!$looks->($next), 'bound to the session before: the next one does not look');
-	$ctl->query_safe("SELECT dlock_release_all('z')");
-	$bind->($next, 'transaction');
-	$ctl->query_safe("SELECT dlock_acquire('bound', 'y'); $place");
-	ok(!$looks->($next), 'bound to a transaction that is over: it does not look');
-	$next->quit;
-	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(z y);
-	done('bound');
-}
-
 # A crowd waits by requests for many locks, and one for which all of it waits comes behind
 # it.  All of the crowd moves in one check, in its order, in time linear in its requests, be it
 # that they share two locks or all.
