@@ -127,9 +127,9 @@ struct DLockDeadlockOwner
 typedef struct DLockDeadlockCheck
 {
 	Oid			database;
-	const DLockOwner *owner;	/* it is for the place of this owner, ... */
-	const DLockBytes *name;		/* ... on this lock; or NULL: for what has the
-								 * number of this process */
+	DLockToken	place;			/* it is for the place with this id; or, if
+								 * zero, for what has the number of this
+								 * process */
 	DLockTime	now;
 	HTAB	   *lock_table;
 	HTAB	   *owner_table;
@@ -164,13 +164,8 @@ match_owners(const void *a, const void *b, Size size)
 static bool
 is_checked(const DLockDeadlockCheck *check, const DLockSpaceLease *request)
 {
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name;
-
-	if (check->owner == NULL)
-		return request->process == MyProcNumber;
-	name = dlock_space_entry_name(dlock_space_entry_of(request), buffer);
-	return request->placed && dlock_space_is_owned(request, check->owner) && dlock_name_equal(check->name, &name);
+	return (check->place == DLOCK_TOKEN_NONE) ? request->process == MyProcNumber :
+		request->placed && request->token == check->place;
 }
 
 /* What waits by a request. */
@@ -702,34 +697,16 @@ dlock_deadlock_check(DLockDatabase *db, DLockTime *checked)
 	return circle;
 }
 
-/* Places are checked for no more often than every deadlock_timeout. */
-static DLockTime
-long_ago(void)
-{
-	return dlock_clock_now() - (DLockTime) DeadlockTimeout * 1000;
-}
-
 /*
- * Check for a deadlock that the place of an owner on a lock is part of.  If there is one, the
- * place is gone.  Result and conditions as above.
+ * Check for a deadlock that the place with an id is part of; without one, a place for which
+ * this process listens and has asked.  If there is one, the place is gone: "name" and "owner",
+ * unless NULL, are its (palloc'd).  It is checked no more often than every deadlock_timeout.
+ * Result and conditions as above.
  */
 char *
-dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
+dlock_deadlock_check_places(DLockDatabase *db, DLockToken id, DLockBytes *name, DLockBytes *owner)
 {
-	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = name};
+	DLockDeadlockCheck check = {.database = db->shared->oid,.place = id};
 
-	return run_check(db, &check, long_ago(), NULL, NULL);
-}
-
-/*
- * Check for a deadlock that a place is part of for which this process listens and has asked.
- * If there is one, the place is gone: "name" and "owner" are its (palloc'd).  Result and
- * conditions as above.
- */
-char *
-dlock_deadlock_check_client(DLockDatabase *db, DLockBytes *name, DLockBytes *owner)
-{
-	DLockDeadlockCheck check = {.database = db->shared->oid};
-
-	return run_check(db, &check, long_ago(), name, owner);
+	return run_check(db, &check, dlock_clock_now() - (DLockTime) DeadlockTimeout * 1000, name, owner);
 }

@@ -49,9 +49,9 @@ extern void dlock_process_startup(void);
 
 /* what a process waits for */
 extern DLockProcessShared *dlock_process_at(int process);
-extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
-extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
+extern bool dlock_process_lock_mine(LWLockMode mode);
+extern void dlock_process_unlock_mine(void);
 extern void dlock_process_begin(const DLockPartitionSet *set, DLockMemoryRef first, DLockTime now);
 extern void dlock_process_end(int process);
 

@@ -100,7 +100,7 @@ wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
 
 /*
  * Wake the process of a conversion that can be made, or whose lease has ended, or if it
- * would look too late.  Returns the mode that it keeps others out in, as a set.
+ * would ask too late.  Returns the mode that it keeps others out in, as a set.
  */
 static uint32
 call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
@@ -329,10 +329,9 @@ dlock_queue_stay(DLockTime now, DLockTime anyway)
 void
 dlock_queue_call_mine(void)
 {
-	DLockPartitionSet set;
 	DLockTime	now;
 
-	if (!dlock_process_lock_mine(LW_EXCLUSIVE, &set))
+	if (!dlock_process_lock_mine(LW_EXCLUSIVE))
 		return;
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
@@ -341,7 +340,7 @@ dlock_queue_call_mine(void)
 		if (request->kind != DLOCK_SPACE_ASKED || request->kept)
 			dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
 	}
-	dlock_partition_unlock_set(&set);
+	dlock_process_unlock_mine();
 }
 
 /* ---- leaving ---- */
@@ -410,7 +409,7 @@ dlock_queue_remove_mine(DLockTime now)
 {
 	DLockSpaceLease *next;
 
-	Assert(dlock_partition_set_is_mine(&dlock_process_mine()->set));
+	Assert(dlock_partition_set_is_mine(&dlock_process_at(MyProcNumber)->set));
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = next)
 	{
@@ -424,12 +423,10 @@ dlock_queue_remove_mine(DLockTime now)
 void
 dlock_queue_leave(void)
 {
-	DLockPartitionSet set;
-
-	if (dlock_process_lock_mine(LW_EXCLUSIVE, &set))
+	if (dlock_process_lock_mine(LW_EXCLUSIVE))
 	{
 		dlock_queue_remove_mine(dlock_clock_now());
-		dlock_partition_unlock_set(&set);
+		dlock_process_unlock_mine();
 	}
 }
 
@@ -543,17 +540,14 @@ dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway)
 void
 dlock_queue_leave_kept(DLockTime keep)
 {
-	DLockProcessShared *mine = dlock_process_mine();
-	DLockPartitionSet set;
-
-	if (keep > 0 && dlock_process_lock_mine(LW_EXCLUSIVE, &set))
+	if (keep > 0 && dlock_process_lock_mine(LW_EXCLUSIVE))
 	{
 		DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		DLockTime	now = dlock_clock_now();
 
 		dlock_process_end(MyProcNumber);
-		dlock_queue_keep(request, mine->since, now + keep, now);
-		dlock_partition_unlock_set(&set);
+		dlock_queue_keep(request, dlock_process_at(MyProcNumber)->since, now + keep, now);
+		dlock_process_unlock_mine();
 	}
 	dlock_queue_leave();
 }

@@ -73,7 +73,7 @@ struct DLockWaitCall
 	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
-	DLockTime	anyway;			/* when it looks, whatever has happened */
+	DLockTime	anyway;			/* when it asks, whatever has happened */
 	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	checked;		/* when it was last known to be in none */
 	DLockTime	began;
@@ -196,25 +196,27 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 {
 	DLockAcquireAnswer answer;
 	DLockDatabase db;
+	bool		opened;
 
 	DLOCK_FAULT("ask_again");
-	if (!dlock_session_try_open(&db))
-	{
-		*until = dlock_clock_now() + DLOCK_WAIT_RETRY;
-		return DLOCK_ANSWER_QUEUED;
-	}
+	opened = dlock_session_try_open(&db);
 
 	/*
 	 * If the extension was dropped, so were the requests of this process.
 	 * With the store open it stays in the queue if it is there.
 	 */
-	if (dlock_process_first(MyProcNumber) == NULL)
+	if (dlock_process_at(MyProcNumber)->first == DLOCK_MEMORY_NONE)
 		dlock_error_no_extension();
+	if (!opened)
+	{
+		*until = dlock_clock_now() + DLOCK_WAIT_RETRY;
+		return DLOCK_ANSWER_QUEUED;
+	}
 	answer = waiting->ask(waiting, &db, true);
 	dlock_session_close(&db);
 	*until = waiting->granted.until;
 	if (answer == DLOCK_ANSWER_QUEUED)
-		DLOCK_FAULT("looked");
+		DLOCK_FAULT("in_vain");
 	return answer;
 }
 
@@ -396,12 +398,11 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 		dlock_grants_add(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_KEPT)
 	{
-		DLockOwner	owner = {request->role, request->owner};
 		char	   *circle = NULL;
 
 		dlock_grants_add_place(db, request, &waiting->granted);
 		if (dlock_wait_is_long(&waiting->granted))
-			circle = dlock_deadlock_check_place(db, &request->names[0], &owner);
+			circle = dlock_deadlock_check_places(db, waiting->granted.until, NULL, NULL);
 		if (circle != NULL)
 			report_deadlock(circle);
 	}
