@@ -498,43 +498,19 @@ GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_waiters
     IS 'the requests that wait for locks of this database, with their position in the queue and the owners that block them';
 
-CREATE FUNCTION _dlock.stat_row(
-    OUT grants pg_catalog.int8,
-    OUT handoffs pg_catalog.int8,
-    OUT reentries pg_catalog.int8,
-    OUT refusals pg_catalog.int8,
-    OUT timeouts pg_catalog.int8,
-    OUT deadlocks pg_catalog.int8,
-    OUT renewals pg_catalog.int8,
-    OUT conversions pg_catalog.int8,
-    OUT releases pg_catalog.int8,
-    OUT expiries pg_catalog.int8,
-    OUT fence_stale pg_catalog.int8,
-    OUT fence_lost pg_catalog.int8,
-    OUT fence_missing pg_catalog.int8,
-    OUT fence_unknown pg_catalog.int8,
-    OUT waits pg_catalog.int8,
-    OUT wait_time pg_catalog.interval,
-    OUT wait_histogram pg_catalog.int8[],
-    OUT cleanup_lag pg_catalog.interval,
-    OUT leases pg_catalog.int8,
-    OUT memory_used pg_catalog.int8,
-    OUT memory_limit pg_catalog.int8)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
-    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION _dlock.stat_row()
-    IS 'counters of this database since the server started';
+CREATE FUNCTION _dlock.stats() RETURNS pg_catalog.int8[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_stats' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _dlock.stats() IS 'counters of this database since the server started, in the order of the library';
 
 CREATE VIEW @extschema@.dlock_stats AS
-    SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
-           releases, expiries,
-           fence_stale OPERATOR(pg_catalog.+) fence_lost OPERATOR(pg_catalog.+) fence_missing
-               OPERATOR(pg_catalog.+) fence_unknown AS fence_rejections,
-           fence_stale, fence_lost, fence_missing, fence_unknown,
-           waits, wait_time, wait_histogram, cleanup_lag, leases,
-           memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free
-      FROM _dlock.stat_row();
+    SELECT c[1] AS grants, c[2] AS handoffs, c[3] AS reentries, c[4] AS refusals, c[5] AS timeouts, c[6] AS deadlocks,
+           c[7] AS renewals, c[8] AS conversions, c[9] AS releases, c[10] AS expiries,
+           c[11] OPERATOR(pg_catalog.+) c[12] OPERATOR(pg_catalog.+) c[13] OPERATOR(pg_catalog.+) c[14] AS fence_rejections,
+           c[11] AS fence_stale, c[12] AS fence_lost, c[13] AS fence_missing, c[14] AS fence_unknown,
+           c[15] AS waits, c[16] OPERATOR(pg_catalog.*) '1 us'::pg_catalog.interval AS wait_time, c[17:23] AS wait_histogram,
+           c[25] OPERATOR(pg_catalog.*) '1 us'::pg_catalog.interval AS cleanup_lag, c[24] AS leases,
+           c[26] AS memory_used, c[27] AS memory_limit, c[27] OPERATOR(pg_catalog.-) c[26] AS memory_free
+      FROM _dlock.stats() c;
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
     IS 'counters of this database since the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';

@@ -736,7 +736,7 @@ BEGIN
     SELECT m.token INTO mark FROM _dlock.fence_mark m WHERE m.resource = resource COLLATE "C" FOR SHARE;
     IF token < mark THEN
         RAISE EXCEPTION USING ERRCODE = 'LK001', MESSAGE = format('fencing token %s for resource "%s" is stale', token, resource),
-            DETAIL = format('The resource has been fenced with token %s since.', mark), HINT = 'Stop the work, and acquire the lock again.';
+            DETAIL = format('Token %s has been presented since.', mark), HINT = 'Stop the work, and acquire the lock again.';
     ELSIF live THEN
         PERFORM _dlock.check_live(resource, token);
         INSERT INTO _dlock.live_pass SELECT resource, token WHERE NOT EXISTS (SELECT FROM _dlock.live_pass p WHERE p.resource = resource COLLATE "C" AND p.token = token);

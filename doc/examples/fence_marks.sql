@@ -33,7 +33,7 @@ BEGIN
 	SELECT m.token INTO mark FROM fence_mark m WHERE m.resource = $1 FOR SHARE;
 	IF $2 < mark THEN
 		RAISE EXCEPTION 'fencing token % for resource "%" is stale', $2, $1
-			USING ERRCODE = 'LK001', DETAIL = format('The resource has been fenced with token %s since.', mark);
+			USING ERRCODE = 'LK001', DETAIL = format('Token %s has been presented since.', mark);
 	END IF;
 END $$;
 

@@ -48,14 +48,6 @@ typedef RelFileNode RelFileLocator;
 #define guc_free(pointer)			free(pointer)
 #endif
 
-/* 17 hands ANALYZE its blocks by a read stream. */
-#if PG_VERSION_NUM < 170000
-#define DLOCK_ANALYZE_PARAMETERS \
-	TableScanDesc scan, BlockNumber blockno, BufferAccessStrategy bstrategy
-#else
-#define DLOCK_ANALYZE_PARAMETERS		TableScanDesc scan, ReadStream *stream
-#endif
-
 /* 17 added infinite intervals. */
 #ifndef INTERVAL_NOT_FINITE
 #define INTERVAL_NOT_FINITE(i)			false

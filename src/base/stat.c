@@ -61,14 +61,6 @@ dlock_stat_count_wait(DLockTime waited)
 	dlock_stat_count(DLOCK_STAT_WAIT_TIME, waited);
 }
 
-/* Zero the count of leases.  No backend may grant any. */
-void
-dlock_stat_forget_leases(DLockStatShared *stats)
-{
-	for (int stripe = 0; stripe < DLOCK_STAT_STRIPES; stripe++)
-		pg_atomic_write_u64(&stats->counters[stripe][DLOCK_STAT_LEASES], 0);
-}
-
 /* A counter of a database.  Stripes are read one by one, so their sum could be negative. */
 int64
 dlock_stat_read(DLockStatShared *stats, DLockStatEvent event)

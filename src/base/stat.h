@@ -12,6 +12,7 @@
 
 #include "base/types.h"
 
+/* The view dlock_stats knows them by their numbers. */
 typedef enum DLockStatEvent
 {
 	DLOCK_STAT_GRANT,			/* leases granted, hand-offs included */
@@ -35,9 +36,6 @@ typedef enum DLockStatEvent
 												 * less removed */
 } DLockStatEvent;
 
-/* What happens, without the state at the moment. */
-#define DLOCK_STAT_EVENTS		(DLOCK_STAT_WAIT_TIME + 1)
-
 /* Waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones. */
 #define DLOCK_STAT_BUCKETS		(DLOCK_STAT_LEASES - DLOCK_STAT_BUCKET)
 
@@ -55,7 +53,6 @@ extern void dlock_stat_init(DLockStatShared *stats);
 extern void dlock_stat_attach(DLockStatShared *stats);
 extern void dlock_stat_count(DLockStatEvent event, int64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
-extern void dlock_stat_forget_leases(DLockStatShared *stats);
 extern int64 dlock_stat_read(DLockStatShared *stats, DLockStatEvent event);
 
 #endif							/* DLOCK_STAT_H */

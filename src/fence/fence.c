@@ -13,14 +13,7 @@
  *		 has ended.  So of two transactions that passed with different tokens,
  *		 the one with the lower token has ended before the other one writes.
  *
- *	  The second rule is enforced by a heavyweight lock for each resource, held
- *	  to the end of the transaction.  A transaction whose token is the mark takes
- *	  it in share mode, and a transaction that raises the mark in exclusive mode.
- *	  The mark is a row that the transaction itself updates.  If it commits, all
- *	  later holders of the lock see the new mark, since the server releases locks
- *	  only after the commit is visible; if it rolls back, so does the mark.  The
- *	  server detects deadlocks among these and all other locks, keeps them over
- *	  PREPARE TRANSACTION, and releases them at a rollback to a savepoint.
+ *	  src/README, "Fencing", says how the mark and a lock of the server's see to them.
  *
  *	  Marks are rows of an ordinary table, so they are transactional, dumped and
  *	  replicated.  They are read and written here as a catalog is, without a
@@ -30,31 +23,22 @@
  *	  versions of a row that changes meanwhile; a mark does not, since a reader holds
  *	  the resource's lock in share mode at least.
  *
- *	  A mark that stands is in the same row as when this backend read it last, so that
- *	  is remembered, and the row is read there first.  What the mark was is not, so a
- *	  write to the table need not be announced, be it by a restore or a subscription.
- *
  *	  A table in this backend has the token with which the transaction has passed,
  *	  and the rows of a statement pay a look-up there.  What a subtransaction changes
- *	  there is undone with it, as the server undoes the lock and the mark.  These two
- *	  do not tell with which token the transaction has passed: a subscription, or a
- *	  restore, may have written another mark.
- *
- *	  Only a token that can have been granted raises a mark; a higher one would
- *	  refuse all tokens to come.
+ *	  there is undone with it, as the server undoes the lock and the mark.
  *
  *	  The lock's key is a hash of the resource.  Two resources of one hash would
  *	  share the lock, and their transactions would wait for each other.  With 64
  *	  bits of SHA-256 that is improbable, and nobody can choose a resource to hold up
  *	  another one.
  *
- *	  A pass can be live: then the token's lease must be held at each statement
- *	  that asks, and just before the commit.  The process may be paused between
- *	  that check and the commit.  The order of writes is kept even then, since a
- *	  successor waits at the fence for this transaction.  The check before the
- *	  commit is a callback, and the server calls the last registered callback
- *	  first.  Callbacks of other extensions may commit on other servers, so ours
- *	  is registered again at the first live pass of each transaction.
+ *	  A pass can be live: then the token's lease must be held when it passes, and just
+ *	  before the commit.  The process may be paused between that check and the commit.
+ *	  The order of writes is kept even then, since a successor waits at the fence for
+ *	  this transaction.  The check before the commit is a callback, and the server
+ *	  calls the last registered callback first.  Callbacks of other extensions may
+ *	  commit on other servers, so ours is registered again at the first live pass of
+ *	  each transaction.
  *
  *-------------------------------------------------------------------------
  */
@@ -100,9 +84,7 @@ typedef struct DLockFencePass
 	ItemPointerData tid;		/* where its mark was read last */
 	uint64		transaction;	/* the last one that has used it, by number */
 	DLockToken	token;			/* DLOCK_TOKEN_NONE: has not passed */
-	bool		live;			/* has any pass of "transaction" been live? */
-	uint64		checked_by;		/* live: the statement that has checked the
-								 * lease */
+	DLockToken	live;			/* that of its last live pass, likewise */
 } DLockFencePass;
 
 /* A table with more resources is not kept for the next transaction. */
@@ -140,11 +122,12 @@ enum
 	COLUMNS = COLUMN_RAISED_BY
 };
 
-/* Is the table as the script has made it? */
-static bool
-is_usable(Relation rel)
+/* Open the table; throws 55000 if it is not there, or not as the script has made it. */
+static Relation
+open_marks(LOCKMODE lockmode)
 {
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_MARKS, lockmode, true);
 	TupleDesc	desc = RelationGetDescr(rel);
 	List	   *indexes = RelationGetIndexList(rel);
 	bool		usable = list_length(indexes) == 1 && linitial_oid(indexes) == rel->rd_pkindex &&
@@ -154,38 +137,7 @@ is_usable(Relation rel)
 	for (int i = 0; usable && i < COLUMNS; i++)
 		usable = TupleDescAttr(desc, i)->atttypid == types[i];
 	list_free(indexes);
-	return usable;
-}
-
-/* The heavyweight lock of a resource's fence. */
-static void
-set_tag(LOCKTAG *tag, const DLockBytes *resource)
-{
-	uint64		hash = dlock_name_stable_hash(resource);
-
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
-						 DLOCK_LOCK_CLASS_FENCE);
-}
-
-#ifdef USE_ASSERT_CHECKING
-static bool
-is_fence_locked(const DLockBytes *resource, bool writing)
-{
-	LOCKTAG		tag;
-
-	set_tag(&tag, resource);
-	return DLOCK_LOCK_HELD_BY_ME(&tag, ExclusiveLock) ||
-		(!writing && DLOCK_LOCK_HELD_BY_ME(&tag, ShareLock));
-}
-#endif
-
-/* Open the table; throws 55000 if it is not there, or altered. */
-static Relation
-open_marks(LOCKMODE lockmode)
-{
-	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_MARKS, lockmode, true);
-
-	if (!is_usable(rel))
+	if (!usable)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" has been altered, so dlock cannot use it",
@@ -197,12 +149,11 @@ open_marks(LOCKMODE lockmode)
 
 /* Find the row of a resource, which is valid until "scan" ends; NULL if there is none. */
 static HeapTuple
-find_mark(Relation rel, const DLockBytes *resource, SysScanDesc *scan)
+find_mark(Relation rel, const char *resource, SysScanDesc *scan)
 {
 	ScanKeyData key;
 
-	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
-				dlock_name_to_text(*resource));
+	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(resource));
 	*scan = systable_beginscan(rel, rel->rd_pkindex, true, SnapshotSelf, 1, &key);
 	return systable_getnext(*scan);
 }
@@ -216,58 +167,53 @@ token_of(HeapTuple tuple, Relation rel)
 }
 
 /*
- * Read the mark of a resource from a row where it may be; false if it is not there.
+ * Read the mark of a resource from the row where it was last; false if it is not there.
  *
  * The table may have been rewritten, truncated or dropped since, or the row may be
  * another one.  But names are unique, so a valid row with this name is the one that a
  * scan would find.
  */
 static bool
-read_at(Relation rel, ItemPointer tid, const DLockBytes *resource, DLockToken *token)
+read_at(Relation rel, const DLockFencePass *pass, DLockToken *token)
 {
-	HeapTupleData tuple;
+	HeapTupleData tuple = {.t_self = pass->tid};
 	Buffer		buffer;
 	text	   *name;
 	bool		isnull;
 	bool		found;
 
-	if (!ItemPointerIsValid(tid) ||
-		ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(rel))
+	if (!ItemPointerIsValid(&pass->tid) ||
+		ItemPointerGetBlockNumber(&pass->tid) >= RelationGetNumberOfBlocks(rel))
 		return false;
-	tuple.t_self = *tid;
 	if (!heap_fetch(rel, SnapshotSelf, &tuple, &buffer, false))
 		return false;
 	name = DatumGetTextPP(heap_getattr(&tuple, COLUMN_RESOURCE, RelationGetDescr(rel), &isnull));
-	found = VARSIZE_ANY_EXHDR(name) == resource->len &&
-		memcmp(VARDATA_ANY(name), resource->data, resource->len) == 0;
+	found = VARSIZE_ANY_EXHDR(name) == strlen(pass->name) &&
+		memcmp(VARDATA_ANY(name), pass->name, strlen(pass->name)) == 0;
 	if (found)
 		*token = token_of(&tuple, rel);
 	ReleaseBuffer(buffer);
 	return found;
 }
 
-/*
- * The mark of a resource; DLOCK_TOKEN_NONE if it has none.  The fence lock must
- * be held.  "tid" is where its row was found last; it is searched for elsewhere, and
- * "tid" set, if it is not there.
- */
+/* The mark of a resource; DLOCK_TOKEN_NONE if it has none.  The fence lock must be held. */
 static DLockToken
-read_mark(const DLockBytes *resource, ItemPointer tid)
+read_mark(DLockFencePass *pass)
 {
 	Relation	rel;
 	DLockToken	token = DLOCK_TOKEN_NONE;
 
-	Assert(is_fence_locked(resource, false));
+	Assert(DLOCK_LOCK_HELD_BY_ME(&pass->tag, ShareLock) || DLOCK_LOCK_HELD_BY_ME(&pass->tag, ExclusiveLock));
 	rel = open_marks(AccessShareLock);
-	if (!read_at(rel, tid, resource, &token))
+	if (!read_at(rel, pass, &token))
 	{
 		SysScanDesc scan;
-		HeapTuple	tuple = find_mark(rel, resource, &scan);
+		HeapTuple	tuple = find_mark(rel, pass->name, &scan);
 
 		if (HeapTupleIsValid(tuple))
 		{
 			token = token_of(tuple, rel);
-			*tid = tuple->t_self;
+			pass->tid = tuple->t_self;
 		}
 		systable_endscan(scan);
 	}
@@ -280,7 +226,7 @@ read_mark(const DLockBytes *resource, ItemPointer tid)
  * locked to the end of the transaction.
  */
 static void
-write_mark(const DLockBytes *resource, DLockToken token)
+write_mark(const DLockFencePass *pass, DLockToken token)
 {
 	Relation	rel;
 	SysScanDesc scan;
@@ -290,11 +236,11 @@ write_mark(const DLockBytes *resource, DLockToken token)
 	Datum		values[COLUMNS] = {0};
 	bool		nulls[COLUMNS] = {false};
 
-	Assert(is_fence_locked(resource, true));
+	Assert(DLOCK_LOCK_HELD_BY_ME(&pass->tag, ExclusiveLock));
 	rel = open_marks(RowExclusiveLock);
-	old = find_mark(rel, resource, &scan);
+	old = find_mark(rel, pass->name, &scan);
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
-	values[COLUMN_RESOURCE - 1] = dlock_name_to_text(*resource);
+	values[COLUMN_RESOURCE - 1] = CStringGetTextDatum(pass->name);
 	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
 	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);
@@ -312,45 +258,37 @@ write_mark(const DLockBytes *resource, DLockToken token)
 
 /* ---- what this transaction has passed ---- */
 
-static void
-create_passes(void)
+/* Find a resource, and with which token this transaction has passed its fence. */
+static DLockFencePass *
+find_pass(const DLockBytes *resource)
 {
 	HASHCTL		control = {
 		.keysize = DLOCK_NAME_MAX + 1,
 		.entrysize = sizeof(DLockFencePass),
 		.hcxt = TopMemoryContext
 	};
-
-	passes = hash_create("dlock fences", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
-}
-
-/* Find a resource, and with which token this transaction has passed its fence. */
-static DLockFencePass *
-find_pass(const DLockBytes *resource)
-{
 	char		key[DLOCK_NAME_MAX + 1];
 	DLockFencePass *pass;
 
 	memcpy(key, resource->data, resource->len);
 	key[resource->len] = '\0';
 	if (passes == NULL)
-		create_passes();
+		passes = hash_create("dlock fences", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 	pass = hash_search(passes, key, HASH_FIND, NULL);
 	if (pass == NULL)
 	{
-		LOCKTAG		tag;
+		uint64		hash = dlock_name_stable_hash(resource);
 
-		set_tag(&tag, resource);
 		pass = hash_search(passes, key, HASH_ENTER, NULL);
-		pass->tag = tag;
+		SET_LOCKTAG_ADVISORY(pass->tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+							 DLOCK_LOCK_CLASS_FENCE);
 		ItemPointerSetInvalid(&pass->tid);
 		pass->transaction = 0;
 	}
 	if (pass->transaction != transaction)
 	{
 		pass->transaction = transaction;
-		pass->token = DLOCK_TOKEN_NONE;
-		pass->live = false;
+		pass->token = pass->live = DLOCK_TOKEN_NONE;
 	}
 	return pass;
 }
@@ -375,27 +313,27 @@ change(DLockToken *token, DLockToken to)
 	*token = to;
 }
 
-/* Throw LK002 unless a token is that of a live lease. */
+/* Throw LK002 unless the token of a pass is that of a live lease. */
 static void
-check_live(const DLockBytes *resource, DLockToken token)
+check_live(const DLockFencePass *pass)
 {
 	DLockHolderTarget target = {
 		.by = DLOCK_BY_TOKEN,
-		.name = *resource,
-		.token = token
+		.name = dlock_bytes(pass->name, strlen(pass->name)),
+		.token = pass->token
 	};
 	DLockDatabase db;
 	bool		held;
 
 	dlock_session_check_grants("dlock_fence");
 	dlock_session_open(&db);
-	target.hash = dlock_name_hash(db.shared->oid, resource);
+	target.hash = dlock_name_hash(db.shared->oid, &target.name);
 	held = dlock_held_is_told(&db, &target);
 	dlock_session_close(&db);
 	if (held)
 		return;
 	dlock_stat_count(DLOCK_STAT_FENCE_LOST, 1);
-	dlock_error_lease_lost(resource, token);
+	dlock_error_lease_lost(&target.name, pass->token);
 }
 
 /*
@@ -413,9 +351,8 @@ check_end(bool is_prepare)
 	hash_seq_init(&scan, passes);
 	while ((pass = hash_seq_search(&scan)) != NULL)
 	{
-		DLockBytes	name = {pass->name, strlen(pass->name)};
-
-		if (pass->transaction != transaction || !pass->live || pass->token == DLOCK_TOKEN_NONE)
+		if (pass->transaction != transaction || pass->live == DLOCK_TOKEN_NONE ||
+			pass->token == DLOCK_TOKEN_NONE)
 			continue;
 		if (is_prepare)
 			ereport(ERROR,
@@ -423,7 +360,7 @@ check_end(bool is_prepare)
 					 errmsg("cannot PREPARE a transaction that has passed a fence as a live holder"),
 					 errdetail("Only the session that commits can see whether the lease is live."),
 					 errhint("Pass the fence without \"live\".")));
-		check_live(&name, pass->token);
+		check_live(pass);
 	}
 }
 
@@ -486,18 +423,18 @@ set_up(void)
 static void
 name_resource(void *arg)
 {
-	const DLockBytes *resource = arg;
+	const DLockFencePass *pass = arg;
 
-	errcontext("while passing the fence of resource \"%.*s\"", resource->len, resource->data);
+	errcontext("while passing the fence of resource \"%s\"", pass->name);
 }
 
 static void
-acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
+acquire(DLockFencePass *pass, LOCKMODE mode)
 {
 	ErrorContextCallback context = {
 		.previous = error_context_stack,
 		.callback = name_resource,
-		.arg = unconstify(DLockBytes *, resource)
+		.arg = pass
 	};
 
 	error_context_stack = &context;
@@ -540,7 +477,8 @@ dlock_fence_take_above(DLockToken above)
 }
 
 /*
- * Throw LK001, and nothing else.  "table" as in dlock_fence_check_known().
+ * Throw LK001, and nothing else, for a token that is below the mark of what it would pass: a
+ * "resource", or "a row of table", of this name.
  *
  * A mark that came from elsewhere, by replication for one, may be above the tokens of
  * this database.  Those to come must be above it, or it would refuse them, too.  It is
@@ -548,7 +486,7 @@ dlock_fence_take_above(DLockToken above)
  * of them cost one block of tokens.  What a crash forgets, the next refusal notes again.
  */
 void
-dlock_fence_refuse(const DLockBytes *resource, const char *table, DLockToken token, DLockToken mark)
+dlock_fence_refuse(const char *what, const char *name, DLockToken token, DLockToken mark)
 {
 	DLockDatabase db;
 
@@ -557,25 +495,18 @@ dlock_fence_refuse(const DLockBytes *resource, const char *table, DLockToken tok
 	exceed(&db.shared->tokens, mark);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_STALE_TOKEN),
-			 (table == NULL) ?
-			 errmsg("fencing token %lld for resource \"%.*s\" is stale",
-					(long long) token, resource->len, resource->data) :
-			 errmsg("fencing token %lld is stale for a row of table \"%s\"",
-					(long long) token, table),
-			 (table == NULL) ?
-			 errdetail("The resource has been fenced with token %lld since.", (long long) mark) :
-			 errdetail("The row holds token %lld.", (long long) mark),
+			 errmsg("fencing token %lld for %s \"%s\" is stale", (long long) token, what, name),
+			 errdetail("Token %lld has been presented since.", (long long) mark),
 			 errhint("Stop the work, and acquire the lock again.")));
 }
 
 /*
  * Throw 22023 for a token that cannot have been granted by now: it is above those of
  * this database, and above the clock, which those of other databases are not above
- * (src/README, "Tokens").  A row of "table" that is its own mark has no resource;
- * "table" is NULL for all others.
+ * (src/README, "Tokens").  The rest as above.
  */
 void
-dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token)
+dlock_fence_check_known(const char *what, const char *name, DLockToken token)
 {
 	DLockDatabase db;
 	DLockToken	issued;
@@ -592,11 +523,7 @@ dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToke
 	dlock_stat_count(DLOCK_STAT_FENCE_UNKNOWN, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 (table == NULL) ?
-			 errmsg("fencing token %lld for resource \"%.*s\" has never been granted",
-					(long long) token, resource->len, resource->data) :
-			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
-					(long long) token, table),
+			 errmsg("fencing token %lld for %s \"%s\" has never been granted", (long long) token, what, name),
 			 errdetail("The latest token of this database is %lld, and the token is above the clock.",
 					   (long long) issued),
 			 errhint("If the lock's database had its clock ahead, call dlock_bump_epoch() here, with \"above\" above its tokens.")));
@@ -606,83 +533,50 @@ dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToke
  * Get a resource's lock for a token, and raise the mark if it is below.
  *
  * Release the share lock before acquiring the exclusive one, or two transactions
- * that raise the mark would deadlock.
+ * that raise the mark would deadlock.  If another one has raised it meanwhile, share
+ * the lock after all.
  */
 static void
-take(DLockFencePass *pass, const DLockBytes *resource, DLockToken token)
+take(DLockFencePass *pass, DLockToken token)
 {
-	DLockToken	mark;
-
-	DLOCK_FAULT("fence");
-	acquire(pass, ShareLock, resource);
-	mark = read_mark(resource, &pass->tid);
-	DLOCK_FAULT("fence_read");
-	if (mark < token)
+	for (;;)
 	{
+		DLockToken	mark;
+
+		DLOCK_FAULT("fence");
+		acquire(pass, ShareLock);
+		mark = read_mark(pass);
+		DLOCK_FAULT("fence_read");
+		if (mark > token)
+			dlock_fence_refuse("resource", pass->name, token, mark);
+		if (mark == token)
+			return;
 		(void) LockRelease(&pass->tag, ShareLock, false);
 		DLOCK_FAULT("fence_raise");
 		if (XactReadOnly)
 			ereport(ERROR,
 					(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-					 errmsg("cannot raise the mark of resource \"%.*s\" in a read-only transaction",
-							resource->len, resource->data),
+					 errmsg("cannot raise the mark of resource \"%s\" in a read-only transaction", pass->name),
 					 errdetail("The token is higher than the mark of the resource."),
 					 errhint("Call dlock_fence() in a READ WRITE transaction.")));
-		dlock_fence_check_known(resource, NULL, token);
-		acquire(pass, ExclusiveLock, resource);
-		mark = read_mark(resource, &pass->tid);
-		if (mark < token)
+		dlock_fence_check_known("resource", pass->name, token);
+		acquire(pass, ExclusiveLock);
+		if (read_mark(pass) < token)
 		{
 			DLOCK_FAULT("fence_write");
-			write_mark(resource, token);
+			write_mark(pass, token);
 			return;
 		}
-		if (mark == token)
-		{
-			/*
-			 * Another transaction has raised it to this token: share the
-			 * lock.
-			 */
-			(void) LockAcquire(&pass->tag, ShareLock, false, false);
-			(void) LockRelease(&pass->tag, ExclusiveLock, false);
-		}
+		(void) LockRelease(&pass->tag, ExclusiveLock, false);
 	}
-	if (mark > token)
-		dlock_fence_refuse(resource, NULL, token, mark);
-}
-
-/*
- * Pass the fence of a resource with a token, unless this transaction has done so.  For
- * DLOCK_TOKEN_NONE, the token is the one that the transaction has passed with, or else the
- * one in dlock.tokens.  If there is none, the result has not passed.
- */
-static DLockFencePass *
-pass_with(const DLockBytes *resource, DLockToken token)
-{
-	DLockFencePass *pass;
-
-	if (RecoveryInProgress())
-		dlock_error_standby("dlock_fence");
-	set_up();
-	pass = find_pass(resource);
-	if (token == DLOCK_TOKEN_NONE && pass->token == DLOCK_TOKEN_NONE)
-		token = dlock_settings_token(resource);
-	if (token == DLOCK_TOKEN_NONE || token == pass->token)
-		return pass;
-	if (token < pass->token)
-		dlock_fence_refuse(resource, NULL, token, pass->token);
-	take(pass, resource, token);
-	change(&pass->token, token);
-	pass->checked_by = 0;
-	return pass;
 }
 
 /*
  * Pass the fence of a resource for the rest of this transaction, with the token that it
  * presents: the one given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed
  * with; else the one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if
- * there is none.  "as_live": as the holder of a lease on the lock of that name, which is
- * checked now; or once for "statement", a number of the caller's, unless that is zero.
+ * there is none.  "as_live": as the holder of a lease on the lock of that name; that is
+ * checked, "anew" if this transaction has passed as that holder before.
  *
  * Waits for transactions that have passed with a lower token, and for one that
  * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
@@ -691,14 +585,28 @@ pass_with(const DLockBytes *resource, DLockToken token)
  * not ready.
  */
 DLockToken
-dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live, uint64 statement)
+dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live, bool anew)
 {
-	DLockFencePass *pass = pass_with(resource, token);
+	DLockFencePass *pass;
 
-	if (!as_live || pass->token == DLOCK_TOKEN_NONE ||
-		(statement != 0 && pass->live && pass->checked_by == statement))
-		return pass->token;
-	check_live(resource, pass->token);
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_fence");
+	set_up();
+	pass = find_pass(resource);
+	if (token == DLOCK_TOKEN_NONE)
+		token = (pass->token != DLOCK_TOKEN_NONE) ? pass->token : dlock_settings_token(resource);
+	if (token == DLOCK_TOKEN_NONE)
+		return DLOCK_TOKEN_NONE;
+	if (token < pass->token)
+		dlock_fence_refuse("resource", pass->name, token, pass->token);
+	if (token > pass->token)
+	{
+		take(pass, token);
+		change(&pass->token, token);
+	}
+	if (!as_live || (pass->live == token && !anew))
+		return token;
+	check_live(pass);
 	if (!live)
 	{
 		/* If this fails, nothing has passed live. */
@@ -706,9 +614,8 @@ dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live, uin
 		RegisterXactCallback(check_callback, NULL);
 		live = true;
 	}
-	pass->live = true;
-	pass->checked_by = statement;
-	return pass->token;
+	pass->live = token;
+	return token;
 }
 
 /* ---- tokens of no resource in particular ---- */
@@ -725,28 +632,25 @@ dlock_fence_note_row(DLockToken token)
  * The token that this transaction presents for a row that is its own mark: the
  * last token that it has written into such a row; else the token for "*" in the
  * setting; else its only token, from passes and the setting.  DLOCK_TOKEN_NONE
- * if there is none, or several; these set "ambiguous".
+ * if there is none, or several.
  */
 DLockToken
-dlock_fence_presented(bool *ambiguous)
+dlock_fence_presented(void)
 {
 	const DLockSettingsToken *pairs;
 	int			count = dlock_settings_tokens(&pairs);
 	DLockToken	only = DLOCK_TOKEN_NONE;
+	bool		several = false;
 	HASH_SEQ_STATUS scan;
 	DLockFencePass *pass;
 
-	*ambiguous = false;
 	if (row_token != DLOCK_TOKEN_NONE)
 		return row_token;
 	for (int i = 0; i < count; i++)
 	{
 		if (pairs[i].any)
-		{
-			*ambiguous = false;
 			return pairs[i].token;
-		}
-		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pairs[i].token);
+		several |= only != DLOCK_TOKEN_NONE && only != pairs[i].token;
 		only = pairs[i].token;
 	}
 	if (passes != NULL)
@@ -755,8 +659,8 @@ dlock_fence_presented(bool *ambiguous)
 	{
 		if (pass->transaction != transaction || pass->token == DLOCK_TOKEN_NONE)
 			continue;
-		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);
+		several |= only != DLOCK_TOKEN_NONE && only != pass->token;
 		only = pass->token;
 	}
-	return *ambiguous ? DLOCK_TOKEN_NONE : only;
+	return several ? DLOCK_TOKEN_NONE : only;
 }

@@ -12,12 +12,12 @@
 #include "base/types.h"
 
 extern DLockToken dlock_fence_take_above(DLockToken above);
-extern void dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token);
-pg_noreturn extern void dlock_fence_refuse(const DLockBytes *resource, const char *table,
+extern void dlock_fence_check_known(const char *what, const char *name, DLockToken token);
+pg_noreturn extern void dlock_fence_refuse(const char *what, const char *name,
 										   DLockToken token, DLockToken mark);
 extern DLockToken dlock_fence_pass(const DLockBytes *resource, DLockToken token,
-								   bool as_live, uint64 statement);
+								   bool as_live, bool anew);
 extern void dlock_fence_note_row(DLockToken token);
-extern DLockToken dlock_fence_presented(bool *ambiguous);
+extern DLockToken dlock_fence_presented(void);
 
 #endif							/* DLOCK_FENCE_H */

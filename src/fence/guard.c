@@ -19,9 +19,7 @@
  *	  the old resource without the column.
  *
  *	  With a token column alone, the row is its own mark: the trigger refuses a
- *	  token below the one in the row.  The server locks a row and fetches its
- *	  newest version before it calls a trigger, so this needs no other lock and
- *	  no table of marks.
+ *	  token below the one in the row.
  *
  *	  An UPDATE sets the columns that the server tells the trigger.  For a MERGE
  *	  these are the columns that any of its UPDATE actions sets, so every such
@@ -70,23 +68,11 @@ typedef struct DLockGuard
 	AttrNumber	resource_attr;	/* zero if there is no such column */
 	AttrNumber	token_attr;
 	bool		live;
-	uint64		statement;		/* if live: its number in this backend; else
-								 * zero */
 	bool		inserts_present;	/* does the column of an inserted row? */
 	FmgrInfo	output;			/* of the resource column's type */
 } DLockGuard;
 
 /* ---- what a trigger was created with ---- */
-
-/* The value if an argument is "option=value"; else NULL. */
-static const char *
-option_value(const char *argument, const char *option)
-{
-	size_t		len = strlen(option);
-
-	return (strncmp(argument, option, len) == 0 && argument[len] == '=') ?
-		argument + len + 1 : NULL;
-}
 
 /* The trigger cannot guard: "detail" says why, "hint" what to write. */
 pg_noreturn static void
@@ -99,52 +85,52 @@ refuse_guard(const DLockGuard *guard, const char *detail, const char *hint)
 			 errhint("%s", hint)));
 }
 
-static void
-set_once(const DLockGuard *guard, const char **option, const char *value)
+/* What an argument may be: the first of these, or one of them and "=" in front. */
+enum
 {
-	if (*option != NULL)
-		refuse_guard(guard, "It has an option twice.", "Write each option once.");
-	if (*value == '\0')
-		refuse_guard(guard, "It has an option without a value.",
-					 "Write an option as 'name=value'.");
-	*option = value;
-}
+	OPTION_RESOURCE, OPTION_RESOURCE_COLUMN, OPTION_TOKEN_COLUMN, OPTION_MODE
+};
+static const char *const options[] = {"resource", "resource_column", "token_column", "mode"};
 
 /* Parse the arguments, which must live as long as the result. */
 static void
 parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 {
-	const char *resource = NULL;
-	const char *mode = NULL;
+	const char *values[lengthof(options)] = {NULL};
+	const char *mode;
 
 	for (int i = 0; i < count; i++)
 	{
-		const char *value;
+		const char *sign = strchr(arguments[i], '=');
+		const char *value = (sign != NULL) ? sign + 1 : arguments[i];
+		size_t		option = OPTION_RESOURCE;
 
-		if ((value = option_value(arguments[i], "resource")) != NULL)
-			set_once(guard, &resource, value);
-		else if ((value = option_value(arguments[i], "resource_column")) != NULL)
-			set_once(guard, &guard->resource_column, value);
-		else if ((value = option_value(arguments[i], "token_column")) != NULL)
-			set_once(guard, &guard->token_column, value);
-		else if ((value = option_value(arguments[i], "mode")) != NULL)
-			set_once(guard, &mode, value);
-		else if (strchr(arguments[i], '=') != NULL)
+		while (sign != NULL && option < lengthof(options) &&
+			   (strlen(options[option]) != sign - arguments[i] ||
+				memcmp(options[option], arguments[i], sign - arguments[i]) != 0))
+			option++;
+		if (option == lengthof(options))
 			refuse_guard(guard, psprintf("It has the unknown option \"%s\".", arguments[i]),
 						 "Options are resource, resource_column, token_column and mode. Write a resource with \"=\" in its name as 'resource=...'.");
-		else
-			set_once(guard, &resource, arguments[i]);
+		if (values[option] != NULL)
+			refuse_guard(guard, "It has an option twice.", "Write each option once.");
+		if (*value == '\0')
+			refuse_guard(guard, "It has an option without a value.",
+						 "Write an option as 'name=value'.");
+		values[option] = value;
 	}
 
-	if (resource == NULL)
-		resource = "";
-	guard->prefix = dlock_bytes(resource, strlen(resource));
+	if (values[OPTION_RESOURCE] != NULL)
+		guard->prefix = dlock_bytes(values[OPTION_RESOURCE], strlen(values[OPTION_RESOURCE]));
 	if (guard->prefix.len > 0)
 		dlock_name_check("resource", guard->prefix.len);
-	if (mode != NULL && strcmp(mode, "fence") != 0 && strcmp(mode, "live") != 0)
+	guard->resource_column = values[OPTION_RESOURCE_COLUMN];
+	guard->token_column = values[OPTION_TOKEN_COLUMN];
+	mode = values[OPTION_MODE];
+	guard->live = mode != NULL && strcmp(mode, "live") == 0;
+	if (mode != NULL && !guard->live && strcmp(mode, "fence") != 0)
 		refuse_guard(guard, psprintf("It has the unknown mode \"%s\".", mode),
 					 "Modes are \"fence\" and \"live\".");
-	guard->live = mode != NULL && strcmp(mode, "live") == 0;
 }
 
 /*
@@ -231,9 +217,8 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 /* ---- when it fires ---- */
 
 /*
- * Does an inserted row present the token in its column?  Not in a partition, if the row may
- * come from a partition where this guard has not fired for the UPDATE: unless the guard is a
- * clone of one on a table that is no partition itself, so all partitions have clones.  A
+ * Does an inserted row present the token in its column?  In a partition, only if the guard is
+ * a clone of one on a table that is no partition itself, so all partitions have clones.  A
  * guard of partitions of partitions does not tell where the original is; it counts as one of
  * a part of the partitions.
  */
@@ -250,7 +235,6 @@ is_insert_presenting(Relation rel, const Trigger *trigger)
 static DLockGuard *
 set_up(TriggerData *data, FmgrInfo *flinfo)
 {
-	static uint64 statements = 0;
 	MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 	DLockGuard *guard = palloc0(sizeof(DLockGuard));
 
@@ -258,8 +242,6 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 	guard->table = pstrdup(RelationGetRelationName(data->tg_relation));
 	parse_arguments(guard, data->tg_trigger->tgnargs, data->tg_trigger->tgargs);
 	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
-	if (guard->live)
-		guard->statement = ++statements;
 	if (guard->token_attr != InvalidAttrNumber)
 		guard->inserts_present = is_insert_presenting(data->tg_relation, data->tg_trigger);
 	if (guard->resource_attr != InvalidAttrNumber)
@@ -345,7 +327,7 @@ stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken toke
 static DLockToken
 pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 {
-	token = dlock_fence_pass(resource, token, guard->live, guard->statement);
+	token = dlock_fence_pass(resource, token, guard->live, false);
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
@@ -423,25 +405,18 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 	DLockToken	written = token_of_column(guard, data, new);
 	DLockToken	token = written;
 	DLockToken	mark = DLOCK_TOKEN_NONE;
-	bool		ambiguous = false;
 
 	if (token == DLOCK_TOKEN_NONE)
-		token = dlock_fence_presented(&ambiguous);
+		token = dlock_fence_presented();
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
-		if (ambiguous)
-			ereport(ERROR,
-					(errcode(ERRCODE_DLOCK_NO_TOKEN),
-					 errmsg("more than one fencing token is presented for a row of table \"%s\"",
-							guard->table),
-					 errdetail("The row is fenced by its column \"%s\", which names no resource.",
-							   guard->token_column),
-					 errhint("Set the column to the token, or name it for \"*\" in \"dlock.tokens\".")));
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_NO_TOKEN),
-				 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
-				 errdetail("The row is fenced by its column \"%s\".", guard->token_column),
+				 errmsg("no fencing token, or more than one, presented for a row of table \"%s\"",
+						guard->table),
+				 errdetail("The row is fenced by its column \"%s\", which names no resource.",
+						   guard->token_column),
 				 errhint("Set the column to the token of the lease, or name the token for \"*\" in \"dlock.tokens\".")));
 	}
 
@@ -452,9 +427,9 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 	if (old != NULL || written == DLOCK_TOKEN_NONE)
 		(void) read_column(guard, data, (old != NULL) ? old : new, &mark);
 	if (token < mark)
-		dlock_fence_refuse(&guard->prefix, guard->table, token, mark);
+		dlock_fence_refuse("a row of table", guard->table, token, mark);
 	if (old == NULL || token > mark)
-		dlock_fence_check_known(&guard->prefix, guard->table, token);
+		dlock_fence_check_known("a row of table", guard->table, token);
 	if (written != DLOCK_TOKEN_NONE)
 		dlock_fence_note_row(written);
 	return (new != NULL) ? stamp(guard, data, new, token) : old;

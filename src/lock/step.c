@@ -381,7 +381,7 @@ dlock_step_lock_parts(DLockStep *step, const DLockSpaceLease *lease)
 XLogRecPtr
 dlock_step_write(DLockStep *step, DLockSlot slot, const DLockLeaseValue *lease)
 {
-	step->lsn = dlock_store_write(page_of(step, slot), slot, lease);
+	step->lsn = dlock_store_change(page_of(step, slot), slot, dlock_page_write, lease);
 	return step->lsn;
 }
 
@@ -446,7 +446,8 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 	value.delay = lease->delay;
 	value.holds = lease->holds;
 	expect_record(lease, value.term.bound_mono);
-	lease->lsn = step->lsn = dlock_store_set_state(page_of(step, lease->slot), lease->slot, &value);
+	lease->lsn = step->lsn = dlock_store_change(page_of(step, lease->slot), lease->slot,
+												dlock_page_set_state, &value);
 }
 
 /*
@@ -534,7 +535,7 @@ erase_parts(DLockStep *step, DLockSpaceLease *lease, const DLockSpaceEntry *but)
 	DLockSpaceLease *next;
 
 	if (slot != DLOCK_SLOT_NONE)
-		step->lsn = dlock_store_erase(page_of(step, slot), slot);
+		step->lsn = dlock_store_change(page_of(step, slot), slot, dlock_page_erase, NULL);
 	for (DLockSpaceLease *part = lease; part != NULL; part = next)
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(part);

@@ -8,10 +8,10 @@
  *	  A grant is made before it is flushed, and flushed before it is answered.
  *	  A call that is cancelled or terminated in between would leave a lease
  *	  that no client knows.  So a function lists what it was granted.  If it ends in an
- *	  error, whatever it is, what it listed is undone, as if it had never been
- *	  granted (src/README, "What is not answered").  When it returns, it has
- *	  answered: an error later in the statement undoes nothing, since leases are not
- *	  transactional.
+ *	  error, whatever it is, the abort of the transaction or subtransaction undoes what
+ *	  it listed, as if it had never been granted (src/README, "What is not answered").
+ *	  The last thing that it does is to answer: an error later in the statement undoes
+ *	  nothing, since leases are not transactional.
  *
  *	  How a change is undone:
  *
@@ -99,13 +99,6 @@ static int	room = 0;
 
 /* ---- leases that are bound to this session or its transaction ---- */
 
-/* Has the session ended without a disconnect of its client? */
-static bool
-is_session_lost(void)
-{
-	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
-}
-
 /*
  * End the leases that are bound so and were acquired in the subtransaction (if
  * that is not InvalidSubTransactionId), and forget them.
@@ -113,7 +106,8 @@ is_session_lost(void)
 static void
 end_bound(DLockBind bind, SubTransactionId subid)
 {
-	DLockHeldStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
+	DLockHeldStop how = (proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL) ?
+		DLOCK_STOP_LOST : DLOCK_STOP_OVER;
 	int			left = 0;
 	DLockDatabase db;
 
@@ -152,49 +146,6 @@ check_prepare(void)
 	}
 }
 
-static void
-xact_callback(XactEvent event, void *arg)
-{
-	switch (event)
-	{
-		case XACT_EVENT_PRE_PREPARE:
-			check_prepare();
-			break;
-
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PREPARE:
-			end_bound(DLOCK_BIND_TRANSACTION, InvalidSubTransactionId);
-			break;
-
-		default:
-			break;
-	}
-}
-
-static void
-subxact_callback(SubXactEvent event, SubTransactionId subid,
-				 SubTransactionId parent, void *arg)
-{
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		end_bound(DLOCK_BIND_TRANSACTION, subid);
-	else if (event == SUBXACT_EVENT_COMMIT_SUB)
-	{
-		for (int i = 0; i < nbound; i++)
-		{
-			if (items[i].subid == subid)
-				items[i].subid = parent;
-		}
-	}
-}
-
-static void
-end_bound_at_exit(int code, Datum arg)
-{
-	DLOCK_BEGIN_EXIT();
-	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
-}
-
 /* Forget leases that have ended otherwise. */
 static void
 forget_ended(void)
@@ -227,7 +178,7 @@ convert_bound(uint32 hash, DLockToken from, DLockToken to)
 
 /* ---- undoing; cannot fail ---- */
 
-/* Change a lease back; returns false if that must end it. */
+/* Take back a hold or an upgrade of a lease; false if that must end it. */
 static bool
 restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 {
@@ -235,35 +186,27 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 	XLogRecPtr	lsn = lease->lsn;
 
 	Assert(dlock_partition_is_mine(item->hash));
-	switch ((DLockGrantsKind) item->kind)
+	if (item->kind == CHANGE_HOLD)
 	{
-		case CHANGE_GRANT:
-		case CHANGE_PLACE:
-			break;
-
-		case CHANGE_HOLD:
-			lease->holds--;
-			lease->called &= lease->holds > 0;
-			return lease->holds > 0;
-
-		case CHANGE_UPGRADE:
-			if (lease->called)
-				return true;	/* another call was told of the new token */
-			dlock_space_succeed(lease, item->from);
-			lease->lsn = lsn;
-			lease->confirmed = item->vouched_until;
-			convert_bound(item->hash, item->token, item->from);
-
-			/* It may have been converted to a weaker mode since. */
-			if (lease->mode != item->after)
-				return true;
-			crowd = dlock_holder_without(dlock_holder_survey(dlock_space_entry_of(lease), now), lease, now);
-			if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
-				return false;
-			dlock_space_set_mode(lease, (DLockMode) item->before);
-			return true;
+		lease->holds--;
+		lease->called &= lease->holds > 0;
+		return lease->holds > 0;
 	}
-	return false;
+	if (lease->called)
+		return true;			/* another call was told of the new token */
+	dlock_space_succeed(lease, item->from);
+	lease->lsn = lsn;
+	lease->confirmed = item->vouched_until;
+	convert_bound(item->hash, item->token, item->from);
+
+	/* It may have been converted to a weaker mode since. */
+	if (lease->mode != item->after)
+		return true;
+	crowd = dlock_holder_without(dlock_holder_survey(dlock_space_entry_of(lease), now), lease, now);
+	if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
+		return false;
+	dlock_space_set_mode(lease, (DLockMode) item->before);
+	return true;
 }
 
 /* Undo a change. */
@@ -302,39 +245,63 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 		dlock_held_stop(db, item->hash, ends, how);
 }
 
-/* The function fails, or the session ends in it: undo what it has listed. */
+/*
+ * A transaction or subtransaction is aborted: if that is because a call fails, undo what it
+ * has listed; memory and slots that it fetched and did not use are for others.
+ */
 static void
 undo_all(void)
 {
 	DLockDatabase db;
 
-	if (count == nbound)
-		return;
-
-	/* The abort would do that next; here it must come first. */
-	LWLockReleaseAll();
-	DLOCK_FAULT_STOP("undo");
-	dlock_session_shared(&db);
+	if (count > nbound)
+	{
+		DLOCK_FAULT_STOP("undo");
+		dlock_session_shared(&db);
+	}
 	while (count > nbound)
 		undo(&db, &items[--count]);
+	dlock_memory_trim();
+	dlock_slot_trim();
+}
+
+/* ---- the server's callbacks ---- */
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_PREPARE)
+		check_prepare();
+	if (event == XACT_EVENT_ABORT)
+		undo_all();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		end_bound(DLOCK_BIND_TRANSACTION, InvalidSubTransactionId);
 }
 
 static void
-undo_at_exit(int code, Datum arg)
+subxact_callback(SubXactEvent event, SubTransactionId subid,
+				 SubTransactionId parent, void *arg)
 {
-	undo_all();
-}
-
-/* The function has answered: there is nothing to undo, and some of it may be bound. */
-static void
-forget(void)
-{
-	for (int i = nbound; i < count; i++)
+	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		if (items[i].bind != DLOCK_BIND_NONE)
-			items[nbound++] = items[i];
+		undo_all();
+		end_bound(DLOCK_BIND_TRANSACTION, subid);
 	}
-	count = nbound;
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = 0; i < nbound; i++)
+		{
+			if (items[i].subid == subid)
+				items[i].subid = parent;
+		}
+	}
+}
+
+static void
+end_bound_at_exit(int code, Datum arg)
+{
+	DLOCK_BEGIN_EXIT();
+	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }
 
 /* ---- listing ---- */
@@ -351,7 +318,6 @@ dlock_grants_prepare(int more, DLockBind bind)
 		/* If one of these fails, the next call registers all of them again. */
 		RegisterXactCallback(xact_callback, NULL);
 		RegisterSubXactCallback(subxact_callback, NULL);
-		before_shmem_exit(undo_at_exit, (Datum) 0);
 		on_shmem_exit(end_bound_at_exit, (Datum) 0);
 		items = MemoryContextAlloc(TopMemoryContext, 64 * sizeof(DLockGrantsItem));
 		room = 64;
@@ -432,30 +398,16 @@ dlock_grants_convert(uint32 hash, DLockToken from, const DLockAcquireGranted *gr
 
 /* ---- calls ---- */
 
-/*
- * Call a function that may list changes: if it fails, they are undone, and memory
- * and slots that it fetched and did not use are for others.
- */
-Datum
-dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo)
+/* A call is answered: there is nothing to undo, and some of what it has listed may be bound. */
+void
+dlock_grants_answered(void)
 {
-	Datum		result;
-
-	PG_TRY();
+	for (int i = nbound; i < count; i++)
 	{
-		result = body(fcinfo);
+		if (items[i].bind != DLOCK_BIND_NONE)
+			items[nbound++] = items[i];
 	}
-	PG_CATCH();
-	{
-		undo_all();
-		dlock_memory_trim();
-		dlock_slot_trim();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-
-	forget();
-	return result;
+	count = nbound;
 }
 
 /* The session is reset: end the leases that are bound to it. */

@@ -8,13 +8,11 @@
 #ifndef DLOCK_GRANTS_H
 #define DLOCK_GRANTS_H
 
-#include "fmgr.h"
-
 #include "base/types.h"
 #include "lock/acquire.h"
 #include "space/space.h"
 
-extern Datum dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo);
+extern void dlock_grants_answered(void);
 extern void dlock_grants_discard(void);
 
 /* before a change */

@@ -8,7 +8,7 @@
  *	  Every operation opens the database first and closes it at its end, not
  *	  at the end of the transaction.  In between it holds a RowExclusiveLock on
  *	  the store, a fast-path lock that keeps DROP EXTENSION, VACUUM FULL and the
- *	  like out.  Oids of relations are remembered until an invalidation message.
+ *	  like out.
  *
  *	  Leases are loaded once for each database, at the first use after the start or
  *	  promotion of the server.  A crash is no special case: the pages always are
@@ -54,7 +54,6 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "storage/sinval.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 
 #include "base/clock.h"
@@ -81,72 +80,45 @@ static const char *const names[] = {
 	[DLOCK_RELATION_MARKS] = "fence_mark"
 };
 
-/* Their oids, remembered from the catalogs; InvalidOid: not read. */
+/* Their oids, as they were found last. */
 static Oid	oids[lengthof(names)];
 
 /* The shared state of this backend's database. */
 static DLockDatabaseShared *my_database = NULL;
 
-/* One of the relations or everything has changed in the catalogs. */
-static void
-forget_relations(Datum arg, Oid relid)
-{
-	bool		concerned = relid == InvalidOid;
-
-	for (size_t i = 0; i < lengthof(oids); i++)
-		concerned |= relid == oids[i];
-	if (concerned)
-		memset(oids, 0, sizeof(oids));
-}
-
 /*
- * Look up the relations in the catalogs; false if one that leases need is not there.
- * Leases can do without the marks.
+ * Look up the relations in the catalogs.  Throws 55000 if the one that is wanted is not there,
+ * or the sequence.
  *
  * A schema _dlock that is not the extension's does not count: while the extension
  * is not installed, or its own schema has another name, any role that may create
  * schemas can make one.
  */
-static bool
-look_up(Oid *found)
-{
-	Oid			extension = get_extension_oid("dlock", true);
-	Oid			schema = get_namespace_oid("_dlock", true);
-
-	if (!OidIsValid(extension) || !OidIsValid(schema) ||
-		getExtensionOfObject(NamespaceRelationId, schema) != extension)
-		return false;
-	for (size_t i = 0; i < lengthof(names); i++)
-	{
-		found[i] = get_relname_relid(names[i], schema);
-		DLOCK_FAULT("relation_found");
-	}
-	return OidIsValid(found[DLOCK_RELATION_STORE]) && OidIsValid(found[DLOCK_RELATION_SEQUENCE]);
-}
-
-/* Find the relations, if the extension is there, and remember their oids. */
 static void
-find_relations(void)
+look_up(DLockSessionRelation wanted)
 {
-	static bool registered = false;
-	Oid			found[lengthof(oids)];
 	uint64		before;
-	bool		is_there;
 
-	if (!registered)
-	{
-		CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
-		registered = true;
-	}
-
-	/* What was found may have changed before it could be remembered. */
+	/* What was found may have been dropped and created again meanwhile. */
 	do
 	{
+		Oid			extension;
+		Oid			schema;
+		bool		is_there;
+
 		before = SharedInvalidMessageCounter;
-		is_there = look_up(found);
+		extension = get_extension_oid("dlock", true);
+		schema = get_namespace_oid("_dlock", true);
+		is_there = OidIsValid(extension) && OidIsValid(schema) &&
+			getExtensionOfObject(NamespaceRelationId, schema) == extension;
+		for (size_t i = 0; i < lengthof(names); i++)
+		{
+			oids[i] = is_there ? get_relname_relid(names[i], schema) : InvalidOid;
+			DLOCK_FAULT("relation_found");
+		}
 	} while (before != SharedInvalidMessageCounter);
-	if (is_there)
-		memcpy(oids, found, sizeof(oids));
+	if (!OidIsValid(oids[wanted]) || !OidIsValid(oids[DLOCK_RELATION_SEQUENCE]))
+		dlock_error_no_extension();
 }
 
 /* Is the storage of the relation that of a committed transaction? */
@@ -166,31 +138,26 @@ is_settled(Relation rel)
 Relation
 dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 {
-	Oid			oid = InvalidOid;
-	Relation	rel;
+	Relation	rel = NULL;
 
-	/*
-	 * What is remembered may have been dropped.  With the lock comes word of
-	 * that, which makes us forget it.
-	 */
+	/* What was found last may have been dropped since, or renamed. */
 	for (;;)
 	{
 		if (!OidIsValid(oids[which]))
-			find_relations();
-		if (!OidIsValid(oids[which]))
-			dlock_error_no_extension();
-		if (oids[which] == oid)
-			break;
-		if (OidIsValid(oid))
-			UnlockRelationOid(oid, lockmode);
-		oid = oids[which];
+			look_up(which);
 		if (wait)
-			LockRelationOid(oid, lockmode);
-		else if (!ConditionalLockRelationOid(oid, lockmode))
+			LockRelationOid(oids[which], lockmode);
+		else if (!ConditionalLockRelationOid(oids[which], lockmode))
 			return NULL;
+		rel = try_relation_open(oids[which], NoLock);
+		if (rel != NULL && strcmp(RelationGetRelationName(rel), names[which]) == 0)
+			break;
+		if (rel != NULL)
+			relation_close(rel, NoLock);
+		UnlockRelationOid(oids[which], lockmode);
+		oids[which] = InvalidOid;
 	}
 
-	rel = relation_open(oid, NoLock);
 	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_am_routine())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -199,17 +166,6 @@ dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool 
 				 errdetail("Its access method has been changed, and the leases in it are gone."),
 				 errhint("Drop and create the extension \"dlock\".")));
 	return rel;
-}
-
-static void
-check_read_write(const char *function)
-{
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s() in a read-only transaction", function),
-				 errdetail("It changes leases or tasks, which are durable."),
-				 errhint("Use a READ WRITE transaction.")));
 }
 
 /*
@@ -221,7 +177,12 @@ dlock_session_check_writable(const char *function)
 {
 	if (RecoveryInProgress())
 		dlock_error_standby(function);
-	check_read_write(function);
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s() in a read-only transaction", function),
+				 errdetail("It changes leases or tasks, which are durable."),
+				 errhint("Use a READ WRITE transaction.")));
 }
 
 /*
@@ -246,7 +207,7 @@ void
 dlock_session_check_lease_writable(const char *function)
 {
 	dlock_session_check_grants(function);
-	check_read_write(function);
+	dlock_session_check_writable(function);
 }
 
 /* Throw 55000 if dlock is not preloaded. */
@@ -289,11 +250,9 @@ dlock_session_attach(void)
 /* A load, with the clocks as read once for all its leases. */
 typedef struct DLockSessionLoad
 {
-	DLockDatabase *db;
+	DLockDatabaseShared *shared;
 	DLockTime	now;
 	TimestampTz wall;
-	DLockTime	max_skew;
-	uint64		origin;
 } DLockSessionLoad;
 
 /* Are the leases in memory, and are they those of the relation at hand? */
@@ -318,22 +277,11 @@ min_until_of(const DLockSessionLoad *state, const DLockLeaseValue *lease)
 {
 	DLockTime	left = lease->granted_at + lease->min_hold - state->wall;
 
-	if (dlock_rule_origin(lease->origin, state->origin) != DLOCK_RULE_ELSEWHERE &&
+	if (dlock_rule_origin(lease->origin, dlock_clock_origin()) != DLOCK_RULE_ELSEWHERE &&
 		lease->bind == DLOCK_BIND_NONE)
 		left = lease->granted_at - (lease->term.bound_wall - lease->term.bound_mono) +
 			lease->min_hold - state->now;
 	return state->now + Min(left, lease->min_hold);
-}
-
-/*
- * Memory is full.  This database has no expired leases in memory, and only the
- * worker can erase those of others.
- */
-pg_noreturn static void
-no_room(void)
-{
-	dlock_database_note_deadline(0);
-	dlock_error_space_full();
 }
 
 /*
@@ -343,7 +291,7 @@ no_room(void)
 static void
 hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn)
 {
-	Oid			database = state->db->shared->oid;
+	Oid			database = state->shared->oid;
 	uint32		hash = dlock_name_hash(database, &lease->name);
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = (lease->part == DLOCK_PART_PATH) ? dlock_name_ancestors(&lease->name, ancestors) : 0;
@@ -351,7 +299,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
 	DLockSpaceLease *held;
 
 	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1 + count))
-		no_room();
+		dlock_error_space_full();
 	dlock_partition_set_add(&set, hash);
 	for (int i = 0; i < count; i++)
 		dlock_partition_set_add(&set, dlock_name_hash(database, &ancestors[i]));
@@ -386,14 +334,14 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 {
 	DLockSessionLoad *state = arg;
 	DLockLeaseValue lease = *found;
-	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, state->origin);
+	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, dlock_clock_origin());
 	bool		was_closed = lease.term.ttl == 0 && lease.term.bound_wall != DT_NOEND;
 	DLockTime	remaining = 0;
 
 	/* A lock that was closed already stays closed no longer than before. */
 	if (lease.bind == DLOCK_BIND_NONE || was_closed)
 		remaining = dlock_rule_remaining(&lease.term, origin, state->now,
-										 state->wall, state->max_skew);
+										 state->wall, (DLockTime) dlock_settings_max_clock_skew_ms * 1000);
 	if (remaining + lease.delay <= 0)
 		return false;
 
@@ -420,39 +368,61 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 	DLockSessionLoad *state = arg;
 
 	DLOCK_FAULT("load_page");
-	if (!dlock_slot_add_page(&state->db->shared->slots, block, slot_class, taken))
-		no_room();
+	if (!dlock_slot_add_page(&state->shared->slots, block, slot_class, taken))
+		dlock_error_space_full();
 }
 
-/*
- * Decide which database the pages belong to (see above); returns the incarnation.
- */
+/* Begin a new incarnation, in which no page counts; returns it. */
 static uint64
-settle_meta(DLockDatabase *db)
+begin_incarnation(DLockDatabase *db)
 {
-	DLockPageMeta meta;
+	uint64		incarnation;
 
-	if (dlock_store_read_meta(db->rel, &meta) && meta.database == db->shared->oid)
-		return meta.incarnation;
-	meta.database = db->shared->oid;
-	if (!pg_strong_random(&meta.incarnation, sizeof(meta.incarnation)))
+	if (!pg_strong_random(&incarnation, sizeof(incarnation)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate a random number for the lease store")));
-	dlock_flush_now(dlock_store_write_meta(db->rel, &meta));
-	return meta.incarnation;
+
+	/* Whatever is flushed of this incarnation follows in the WAL. */
+	dlock_store_init_page(db->rel, DLOCK_PAGE_META_BLOCK, incarnation, 0, db->shared->oid);
+	return incarnation;
 }
 
-/* Was the store rewritten as it is, with memory still valid? */
-static bool
-was_moved(DLockDatabase *db)
+/* The clean-up of a load: leave the memory to other databases.  Must not fail. */
+static void
+abandon_load(int code, Datum arg)
 {
-	DLockPageMeta meta;
+	DLockDatabaseShared *shared = (DLockDatabaseShared *) DatumGetPointer(arg);
 
-	return pg_atomic_read_u32(&db->shared->state) != DLOCK_DATABASE_ABSENT &&
-		dlock_store_read_meta(db->rel, &meta) &&
-		meta.database == db->shared->oid &&
-		meta.incarnation == db->shared->slots.incarnation;
+	LWLockReleaseAll();
+	dlock_walk_purge(shared->oid);
+	dlock_slot_clear(&shared->slots);
+	dlock_memory_trim();
+}
+
+/* Read the store from the start.  The load lock must be held. */
+static void
+read_store(DLockDatabase *db, uint64 incarnation)
+{
+	DLockDatabaseShared *shared = db->shared;
+	DLockSessionLoad state = {shared, dlock_clock_now(), dlock_clock_wall()};
+
+	/* Forget leases of an earlier load, or of an extension dropped since. */
+	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_ABSENT);
+	dlock_queue_dismiss(shared->oid);
+	dlock_walk_purge(shared->oid);
+
+	/* Tokens restart with the first grant, which may be much later. */
+	dlock_token_reset(&shared->tokens);
+	dlock_slot_reset(&shared->slots, incarnation);
+
+	PG_ENSURE_ERROR_CLEANUP(abandon_load, PointerGetDatum(shared));
+	{
+		dlock_store_visit(db->rel, incarnation, load_lease, load_page, &state);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon_load, PointerGetDatum(shared));
+	dlock_memory_trim();
+	DLOCK_FAULT("load_ready");
 }
 
 static LOCKTAG
@@ -462,92 +432,6 @@ load_lock_tag(DLockDatabaseShared *shared)
 
 	SET_LOCKTAG_ADVISORY(tag, shared->oid, 0, 0, DLOCK_LOCK_CLASS_LOAD);
 	return tag;
-}
-
-#ifdef USE_ASSERT_CHECKING
-static bool
-is_load_locked(DLockDatabaseShared *shared)
-{
-	LOCKTAG		tag = load_lock_tag(shared);
-
-	return DLOCK_LOCK_HELD_BY_ME(&tag, ExclusiveLock);
-}
-#endif
-
-/*
- * Forget the leases of a database, if any are in memory.  The load lock must
- * be held, and the store not be in use.
- */
-static void
-unload(DLockDatabaseShared *shared)
-{
-	Assert(is_load_locked(shared));
-	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_ABSENT);
-	dlock_queue_dismiss(shared->oid);
-	dlock_walk_purge(shared->oid);
-}
-
-/* Read the store from the start.  The load lock must be held. */
-static void
-read_store(DLockDatabase *db)
-{
-	DLockDatabaseShared *shared = db->shared;
-	DLockSessionLoad state;
-	uint64		incarnation;
-
-	Assert(is_load_locked(shared));
-	/* Leases of an earlier load, or of an extension dropped since. */
-	unload(shared);
-	dlock_stat_forget_leases(&shared->stats);
-
-	incarnation = settle_meta(db);
-
-	/* Tokens restart with the first grant, which may be much later. */
-	dlock_token_reset(&shared->tokens);
-	dlock_slot_reset(&shared->slots, incarnation);
-
-	state.db = db;
-	state.origin = dlock_clock_origin();
-	state.now = dlock_clock_now();
-	state.wall = dlock_clock_wall();
-	state.max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
-
-	PG_TRY();
-	{
-		dlock_store_visit(db->rel, incarnation, load_lease, load_page, &state);
-	}
-	PG_CATCH();
-	{
-		/* Leave the memory to other databases. */
-		dlock_walk_purge(shared->oid);
-		dlock_slot_clear(&shared->slots);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	dlock_memory_trim();
-
-	DLOCK_FAULT("load_ready");
-}
-
-/*
- * The leases are in memory: tell where their pages are, and have the worker see to them.
- * The load lock must be held.
- */
-static void
-publish(DLockDatabase *db)
-{
-	DLockDatabaseShared *shared = db->shared;
-
-	Assert(is_load_locked(shared));
-
-	/*
-	 * If the worker has the store locked, it has found these very values.
-	 */
-	shared->store = RelationGetRelid(db->rel);
-	shared->locator = db->rel->rd_locator;
-	pg_write_barrier();
-	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_LOADED);
-	dlock_database_note_deadline(0);
 }
 
 /*
@@ -560,7 +444,8 @@ publish(DLockDatabase *db)
 static void
 load(DLockDatabase *db)
 {
-	LOCKTAG		tag = load_lock_tag(db->shared);
+	DLockDatabaseShared *shared = db->shared;
+	LOCKTAG		tag = load_lock_tag(shared);
 
 	Assert(CheckRelationLockedByMe(db->rel, RowExclusiveLock, true));
 	Assert(!dlock_partition_is_any_held());
@@ -568,9 +453,23 @@ load(DLockDatabase *db)
 	/* Another backend may have been faster. */
 	if (!is_loaded(db))
 	{
-		if (!was_moved(db))
-			read_store(db);
-		publish(db);
+		DLockPageHead meta;
+		bool		is_ours = dlock_store_read_meta(db->rel, &meta) && meta.database == shared->oid;
+
+		/* Memory stays valid if the store was only moved. */
+		if (!is_ours || meta.incarnation != shared->slots.incarnation ||
+			pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_ABSENT)
+			read_store(db, is_ours ? meta.incarnation : begin_incarnation(db));
+
+		/*
+		 * Publish where the pages are, and have the worker see to them.  If
+		 * it has the store locked, it has found these very values.
+		 */
+		shared->store = RelationGetRelid(db->rel);
+		shared->locator = db->rel->rd_locator;
+		pg_write_barrier();
+		pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_LOADED);
+		dlock_database_note_deadline(0);
 	}
 	LockRelease(&tag, ExclusiveLock, false);
 }
@@ -583,8 +482,8 @@ load(DLockDatabase *db)
  * session has locked the store, or waits to lock it.  Throws 55000 in all states that an
  * operator has to repair.
  */
-static bool
-open_leases(DLockDatabase *db, bool wait)
+bool
+dlock_session_try_open(DLockDatabase *db, bool wait)
 {
 	dlock_session_check_preloaded();
 	db->rel = dlock_session_open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
@@ -611,14 +510,7 @@ open_leases(DLockDatabase *db, bool wait)
 void
 dlock_session_open(DLockDatabase *db)
 {
-	(void) open_leases(db, true);
-}
-
-/* The same, but do not wait for the lock of the store. */
-bool
-dlock_session_try_open(DLockDatabase *db)
-{
-	return open_leases(db, false);
+	(void) dlock_session_try_open(db, true);
 }
 
 /*

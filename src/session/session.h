@@ -23,7 +23,7 @@ extern void dlock_session_check_writable(const char *function);
 extern void dlock_session_check_grants(const char *function);
 extern void dlock_session_check_lease_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
-extern bool dlock_session_try_open(DLockDatabase *db);
+extern bool dlock_session_try_open(DLockDatabase *db, bool wait);
 extern Relation dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait);
 extern void dlock_session_attach(void);
 extern void dlock_session_purge(DLockDatabaseShared *shared);

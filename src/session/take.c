@@ -151,7 +151,7 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 	DLockTime	until;
 	int			due;
 
-	if (!dlock_session_try_open(&db))
+	if (!dlock_session_try_open(&db, false))
 		return dlock_clock_now() + DLOCK_WAIT_RETRY;
 	do
 	{
@@ -221,7 +221,6 @@ dlock_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockTaken 
 	dlock_session_open(&db);
 	take.database = db.shared->oid;
 	dlock_session_close(&db);
-	dlock_grants_prepare(1, DLOCK_BIND_NONE);	/* its clean-up runs last */
 	PG_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
 	{
 		dlock_place_listen(take.database, take.role, client);

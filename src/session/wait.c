@@ -199,7 +199,7 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 	bool		opened;
 
 	DLOCK_FAULT("ask_again");
-	opened = dlock_session_try_open(&db);
+	opened = dlock_session_try_open(&db, false);
 
 	/*
 	 * If the extension was dropped, so were the requests of this process.

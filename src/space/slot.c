@@ -317,7 +317,7 @@ dlock_slot_extend(DLockSlotShared *slots, Relation rel, const int *counts)
 		while (reserved.counts[slot_class] >= counts[slot_class])
 			slot_class++;
 		DLOCK_FAULT("extend");
-		dlock_store_init_page(rel, block, slots->incarnation, slot_class);
+		dlock_store_init_page(rel, block, slots->incarnation, slot_class, InvalidOid);
 		DLOCK_FAULT("extended");
 		done = dlock_slot_add_page(slots, block, slot_class, 0);
 		reserved.stripe = block % DLOCK_SLOT_STRIPES;

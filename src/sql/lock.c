@@ -213,29 +213,29 @@ open_for_targets(DLockDatabase *db, DLockHolderTarget *targets, int count)
 
 /* ---- functions ---- */
 
+/* The answer of a call that may grant something. */
 static Datum
-token_or_null(FunctionCallInfo fcinfo, DLockToken token)
+answer_token(FunctionCallInfo fcinfo, DLockToken token)
 {
+	dlock_grants_answered();
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
 }
 
-/* Tokens, and null for none. */
+/* The same of several: null for no token. */
 static Datum
-array_of_tokens(const DLockToken *tokens, int count)
+answer_tokens(const DLockToken *tokens, int count)
 {
-	Datum	   *values = palloc(count * sizeof(Datum));
-	bool	   *nulls = palloc(count * sizeof(bool));
-	int			lower = 1;
+	ArrayBuildState *array = initArrayResult(INT8OID, CurrentMemoryContext, false);
+	Datum		result;
 
 	for (int i = 0; i < count; i++)
-	{
-		values[i] = Int64GetDatum(tokens[i]);
-		nulls[i] = tokens[i] == DLOCK_TOKEN_NONE;
-	}
-	PG_RETURN_ARRAYTYPE_P(construct_md_array(values, nulls, 1, &count, &lower, INT8OID, sizeof(int64),
-											 FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		(void) accumArrayResult(array, Int64GetDatum(tokens[i]), tokens[i] == DLOCK_TOKEN_NONE,
+								INT8OID, CurrentMemoryContext);
+	result = makeArrayResult(array, CurrentMemoryContext);
+	dlock_grants_answered();
+	return result;
 }
 
 /*
@@ -267,8 +267,9 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	return dlock_wait_acquire(request, wait);
 }
 
-static Datum
-acquire(PG_FUNCTION_ARGS)
+/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
+Datum
+dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockAcquireRequest request = {
@@ -276,18 +277,12 @@ acquire(PG_FUNCTION_ARGS)
 		.names = &name
 	};
 
-	return token_or_null(fcinfo, acquire_names(fcinfo, "dlock_acquire", true, &request));
+	return answer_token(fcinfo, acquire_names(fcinfo, "dlock_acquire", true, &request));
 }
 
-/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
+/* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
 Datum
-dlock_sql_acquire(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(acquire, fcinfo);
-}
-
-static Datum
-acquire_all(PG_FUNCTION_ARGS)
+dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = -1};
 
@@ -296,67 +291,47 @@ acquire_all(PG_FUNCTION_ARGS)
 	request.tokens = palloc(request.count * sizeof(DLockToken));
 	if (acquire_names(fcinfo, "dlock_acquire_all", false, &request) == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
-	return array_of_tokens(request.tokens, request.count);
+	return answer_tokens(request.tokens, request.count);
 }
 
-/* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
-Datum
-dlock_sql_acquire_all(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(acquire_all, fcinfo);
-}
-
-pg_noreturn static void
-refuse_path(const DLockBytes *path, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid path \"%.*s\"", path->len, path->data),
-			 errdetail("%s", detail),
-			 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
-}
-
-/* A path and its ancestors. */
+/* A path and its ancestors: as many names as it has parts. */
 static DLockBytes *
 get_path(FunctionCallInfo fcinfo, int argno, int *count)
 {
 	DLockBytes *names = palloc((DLOCK_PATH_MAX_PARTS + 1) * sizeof(DLockBytes));
-	DLockBytes *path = &names[0];
-	int			parts = 1;
+	const char *problem = NULL;
 
-	*path = dlock_value_get_text(fcinfo, argno, "path");
-	for (int i = 0; i < path->len; i++)
+	names[0] = dlock_value_get_text(fcinfo, argno, "path");
+	*count = 1 + dlock_name_ancestors(&names[0], names + 1);
+	if (*count > DLOCK_PATH_MAX_PARTS)
+		problem = "It has too many parts.";
+	for (int i = 0; i < *count; i++)
 	{
-		if (path->data[i] != '/')
-			continue;
-		parts++;
-		if (i == 0 || i == path->len - 1 || path->data[i - 1] == '/')
-			refuse_path(path, "A part of it is empty.");
+		if (names[i].len == 0 || names[i].data[names[i].len - 1] == '/')
+			problem = "A part of it is empty.";
 	}
-	if (parts > DLOCK_PATH_MAX_PARTS)
-		refuse_path(path, psprintf("It has %d parts.", parts));
-	*count = 1 + dlock_name_ancestors(path, names + 1);
+	if (problem != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid path \"%.*s\"", names[0].len, names[0].data),
+				 errdetail("%s", problem),
+				 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
 	return names;
-}
-
-static Datum
-acquire_path(PG_FUNCTION_ARGS)
-{
-	DLockAcquireRequest request = {.path = true};
-
-	request.names = get_path(fcinfo, 0, &request.count);
-	return token_or_null(fcinfo, acquire_names(fcinfo, "dlock_acquire_path", false, &request));
 }
 
 /* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
 Datum
 dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 {
-	return dlock_grants_call(acquire_path, fcinfo);
+	DLockAcquireRequest request = {.path = true};
+
+	request.names = get_path(fcinfo, 0, &request.count);
+	return answer_token(fcinfo, acquire_names(fcinfo, "dlock_acquire_path", false, &request));
 }
 
-static Datum
-convert(PG_FUNCTION_ARGS)
+/* dlock_convert(name, token, mode, wait) -> token or null */
+Datum
+dlock_sql_convert(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_value_get_text(fcinfo, 0, "lock name");
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
@@ -364,14 +339,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
 
 	dlock_session_check_lease_writable("dlock_convert");
-	return token_or_null(fcinfo, dlock_wait_convert(&name, token, mode, wait));
-}
-
-/* dlock_convert(name, token, mode, wait) -> token or null */
-Datum
-dlock_sql_convert(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(convert, fcinfo);
+	return answer_token(fcinfo, dlock_wait_convert(&name, token, mode, wait));
 }
 
 /* Renew the leases of targets; returns whether each is held. */
@@ -535,8 +503,9 @@ array_of_bools(const bool *values, int count)
 	PG_RETURN_ARRAYTYPE_P(construct_array(elements, count, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR));
 }
 
-static Datum
-acquire_each(PG_FUNCTION_ARGS)
+/* dlock_acquire_each(names, owners, ttl, mode, ...) -> a token or null for each */
+Datum
+dlock_sql_acquire_each(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = 1,.role = GetUserId(),.bind = DLOCK_BIND_NONE};
 	int			count = -1;
@@ -551,19 +520,14 @@ acquire_each(PG_FUNCTION_ARGS)
 	get_keep(fcinfo, 8, &request);
 	dlock_session_check_lease_writable("dlock_acquire_each");
 	dlock_wait_acquire_each(&request, names, owners, count, tokens);
-	return array_of_tokens(tokens, count);
+	return answer_tokens(tokens, count);
 }
 
-/* dlock_acquire_each(names, owners, ttl, mode, ...) -> a token or null for each */
+/* dlock_take(client, wait, keep) -> what the places of the client were granted */
 Datum
-dlock_sql_acquire_each(PG_FUNCTION_ARGS)
+dlock_sql_take(PG_FUNCTION_ARGS)
 {
-	return dlock_grants_call(acquire_each, fcinfo);
-}
-
-static Datum
-take(PG_FUNCTION_ARGS)
-{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockBytes	client;
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 1);
 	DLockTime	keep = dlock_value_get_span(fcinfo, 2, "keep");
@@ -582,16 +546,10 @@ take(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, dlock_name_to_text(taken[i].name));
 		dlock_value_add(&row, true, dlock_name_to_text(taken[i].owner));
 		dlock_value_add(&row, taken[i].token != DLOCK_TOKEN_NONE, Int64GetDatum(taken[i].token));
-		dlock_value_put(&row, fcinfo);
+		tuplestore_puttuple(result->setResult, dlock_value_form(&row, result->setDesc));
 	}
+	dlock_grants_answered();
 	return (Datum) 0;
-}
-
-/* dlock_take(client, wait, keep) -> what the places of the client were granted */
-Datum
-dlock_sql_take(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(take, fcinfo);
 }
 
 /* dlock_renew_each(names, tokens, ttl) -> a boolean for each */
@@ -668,6 +626,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 2);
 	DLockWaitHolder holder;
 	DLockValueRow row = {0};
+	TupleDesc	desc;
 
 	dlock_session_check_grants("dlock_watch");
 	dlock_wait_watch(&name, seen, wait, &holder);
@@ -685,7 +644,9 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	}
 	while (row.count < WATCH_COLUMNS)
 		dlock_value_add(&row, false, 0);
-	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, fcinfo)));
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, BlessTupleDesc(desc))));
 }
 
 /* dlock_bump_epoch(reason, above) -> a number below all later tokens */
@@ -726,7 +687,7 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
 	dlock_value_require_parameter(fcinfo, 2, "live");
-	(void) dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2), 0);
+	(void) dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2), true);
 	PG_RETURN_VOID();
 }
 

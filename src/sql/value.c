@@ -14,17 +14,10 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "common/int.h"
-#include "funcapi.h"
-#include "mb/pg_wchar.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 #include "base/compat.h"
 #include "base/error.h"
@@ -39,9 +32,7 @@ void
 dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
 	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("parameter \"%s\" must not be null", parameter)));
+		dlock_error_null(psprintf("parameter \"%s\"", parameter));
 }
 
 /* A text that must not be null.  Throws 22004 and 22023. */
@@ -139,14 +130,7 @@ dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 	}
 	else
 	{
-		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
-
-		if (INTERVAL_NOT_FINITE(interval))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("ttl must be finite"),
-					 errhint("Pass a finite ttl, and renew the lease while it is needed.")));
-		ttl = to_span(interval);
+		ttl = to_span(PG_GETARG_INTERVAL_P(argno));
 		if (ttl <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -186,25 +170,17 @@ dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 DLockTime
 dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
+	int64		limit_s = Min(dlock_settings_max_ttl_s, DLOCK_SPAN_MAX / USECS_PER_SEC);
 	DLockTime	span;
 
 	dlock_value_require_parameter(fcinfo, argno, parameter);
 	span = to_span(PG_GETARG_INTERVAL_P(argno));
-	if (span < 0)
+	if (span < 0 || span > limit_s * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"%s\" must not be negative", parameter),
-				 errhint("Pass '0' for none.")));
-	if (span > (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"%s\" is longer than \"dlock.max_ttl\"", parameter),
-				 errdetail("The limit is %d seconds.", dlock_settings_max_ttl_s)));
-	if (span > DLOCK_SPAN_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"%s\" is too long", parameter),
-				 errdetail("The limit is 2^32 - 1 milliseconds, which is 49 days.")));
+				 errmsg("parameter \"%s\" is out of range", parameter),
+				 errdetail("The limit is %lld seconds.", (long long) limit_s),
+				 errhint("Pass a shorter span, and no negative one.")));
 
 	/* Leases keep it in milliseconds. */
 	return (span + 999) / 1000 * 1000;
@@ -238,11 +214,11 @@ dlock_value_add(DLockValueRow *row, bool present, Datum value)
 }
 
 /*
- * Throw 55000 if the result has other columns than the row: the function was
- * created by the script of another version than the library's.
+ * A row, which is complete, as a tuple.  Throws 55000 if the result has other columns: the
+ * function was created by the script of another version than the library's.
  */
-static void
-check_columns(const DLockValueRow *row, TupleDesc desc)
+HeapTuple
+dlock_value_form(DLockValueRow *row, TupleDesc desc)
 {
 	if (row->count != desc->natts)
 		ereport(ERROR,
@@ -251,28 +227,7 @@ check_columns(const DLockValueRow *row, TupleDesc desc)
 				 errdetail("The function was created with %d columns, and the library has %d.",
 						   desc->natts, row->count),
 				 errhint("Restart the server if the library was replaced, and run \"ALTER EXTENSION dlock UPDATE\".")));
-}
-
-/* Add a row, which is complete, to the result of a function.  Throws 55000, see above. */
-void
-dlock_value_put(DLockValueRow *row, FunctionCallInfo fcinfo)
-{
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-
-	check_columns(row, result->setDesc);
-	tuplestore_putvalues(result->setResult, result->setDesc, row->values, row->nulls);
-}
-
-/* A row, which is complete, as the result of a function.  Throws 55000, see above. */
-HeapTuple
-dlock_value_form(DLockValueRow *row, FunctionCallInfo fcinfo)
-{
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	check_columns(row, desc);
-	return heap_form_tuple(BlessTupleDesc(desc), row->values, row->nulls);
+	return heap_form_tuple(desc, row->values, row->nulls);
 }
 
 /* A span of microseconds as an interval without days and months. */

@@ -9,6 +9,7 @@
 #define DLOCK_VALUE_H
 
 #include "access/htup.h"
+#include "access/tupdesc.h"
 #include "fmgr.h"
 
 #include "base/name.h"
@@ -36,8 +37,7 @@ extern char *dlock_value_get_reason(FunctionCallInfo fcinfo, int argno);
 
 /* results */
 extern void dlock_value_add(DLockValueRow *row, bool present, Datum value);
-extern void dlock_value_put(DLockValueRow *row, FunctionCallInfo fcinfo);
-extern HeapTuple dlock_value_form(DLockValueRow *row, FunctionCallInfo fcinfo);
+extern HeapTuple dlock_value_form(DLockValueRow *row, TupleDesc desc);
 extern Datum dlock_value_of_span(DLockTime span);
 
 #endif							/* DLOCK_VALUE_H */

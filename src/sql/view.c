@@ -25,7 +25,6 @@
 #include "utils/memutils.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -45,7 +44,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_lease);
 PG_FUNCTION_INFO_V1(dlock_sql_names_held);
 PG_FUNCTION_INFO_V1(dlock_sql_owner_held);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
-PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
+PG_FUNCTION_INFO_V1(dlock_sql_stats);
 PG_FUNCTION_INFO_V1(dlock_sql_token);
 PG_FUNCTION_INFO_V1(dlock_sql_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_session);
@@ -54,69 +53,111 @@ PG_FUNCTION_INFO_V1(dlock_sql_signal);
 PG_FUNCTION_INFO_V1(dlock_sql_signals);
 PG_FUNCTION_INFO_V1(dlock_sql_signal_wait);
 
-/* A lease, and the process of the session that it is bound to. */
-typedef struct DLockViewLease
+/*
+ * The rows of a result.  They are made where leases and requests are found, under a partition
+ * lock, and put into the result, which may write to a file, once that has been given up.
+ */
+typedef struct DLockViewRows
 {
-	DLockLeaseValue value;
-	int			pid;			/* zero if it is bound to none */
-	DLockTime	blocks_until;	/* that it keeps others out */
-	bool		unconfirmed;	/* it is live, but not confirmed */
-} DLockViewLease;
-
-/* Copies of the leases that were found, and the clocks to compare them with. */
-typedef struct DLockViewState
-{
-	const DLockBytes *name;		/* only of this lock; NULL for all */
+	const DLockBytes *name;		/* only leases on this lock; NULL for all */
 	DLockTime	now;
 	TimestampTz wall;
-	List	   *leases;			/* of DLockViewLease */
-} DLockViewState;
+	ReturnSetInfo *result;
+	MemoryContext values;		/* of the row that is being made */
+	List	   *tuples;
+} DLockViewRows;
 
-static void
-read_clocks(DLockViewState *state)
+static DLockViewRows
+begin_rows(FunctionCallInfo fcinfo)
 {
-	state->now = dlock_clock_now();
-	state->wall = dlock_clock_wall();
+	DLockViewRows rows = {.result = (ReturnSetInfo *) fcinfo->resultinfo};
+
+	InitMaterializedSRF(fcinfo, 0);
+	rows.values = AllocSetContextCreate(CurrentMemoryContext, "dlock row", ALLOCSET_SMALL_SIZES);
+	return rows;
 }
 
-/* Add a copy of a lease with its deadline, unless another lock is wanted. */
+/* Keep a row, and free its values. */
 static void
-add_lease(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_until,
+keep_row(DLockViewRows *rows, DLockValueRow *row)
+{
+	rows->tuples = lappend(rows->tuples, dlock_value_form(row, rows->result->setDesc));
+	MemoryContextReset(rows->values);
+}
+
+static Datum
+put_rows(const DLockViewRows *rows)
+{
+	ListCell   *cell;
+
+	foreach(cell, rows->tuples)
+		tuplestore_puttuple(rows->result->setResult, lfirst(cell));
+	return (Datum) 0;
+}
+
+/* ---- leases ---- */
+
+static void
+read_clocks(DLockViewRows *rows)
+{
+	rows->now = dlock_clock_now();
+	rows->wall = dlock_clock_wall();
+}
+
+/*
+ * Make a row of a lease that blocks others until then, unless another lock is wanted.  Its
+ * deadline is the one that is told; "unconfirmed": it is live, but not confirmed.
+ */
+static void
+add_lease(DLockViewRows *rows, const DLockLeaseValue *lease, DLockTime blocks_until,
 		  bool unconfirmed, int pid)
 {
-	DLockViewLease *copy;
+	static const char *const binds[] = {"none", "session", "transaction"};
+	bool		live = dlock_rule_is_live(lease->term.deadline, rows->now);
+	const char *state = live ? "held" : unconfirmed ? "unconfirmed" : "closed";
+	DLockTime	until = live ? lease->term.deadline : blocks_until;
+	DLockTime	remaining = until - rows->now;
+	bool		ends = (until != DLOCK_TIME_FOREVER);
+	DLockValueRow row = {0};
+	MemoryContext old;
 
-	if (state->name != NULL && !dlock_name_equal(state->name, &lease->name))
+	if (rows->name != NULL && !dlock_name_equal(rows->name, &lease->name))
 		return;
-	copy = palloc(sizeof(DLockViewLease));
-	copy->pid = pid;
-	copy->blocks_until = blocks_until;
-	copy->unconfirmed = unconfirmed;
-	copy->value = *lease;
-	copy->value.name = dlock_name_copy(lease->name);
-	copy->value.owner = dlock_name_copy(lease->owner);
-	copy->value.payload = dlock_name_copy(lease->payload);
-	state->leases = lappend(state->leases, copy);
+	old = MemoryContextSwitchTo(rows->values);
+	dlock_value_add(&row, true, dlock_name_to_text(lease->name));
+	dlock_value_add(&row, true, dlock_name_to_text(lease->owner));
+	dlock_value_add(&row, true, Int64GetDatum(lease->token));
+	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(lease->mode)));
+	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
+	dlock_value_add(&row, true, Int64GetDatum((int64) lease->holds));
+	dlock_value_add(&row, true, CStringGetTextDatum(state));
+	dlock_value_add(&row, true, CStringGetTextDatum(binds[lease->bind]));
+	dlock_value_add(&row, live && pid != 0, Int32GetDatum(pid));
+	dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
+	dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
+	dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? rows->wall + remaining : 0));
+	dlock_value_add(&row, ends, dlock_value_of_span(remaining));
+	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_of_span(lease->term.ttl));
+	dlock_value_add(&row, lease->payload.len > 0, dlock_name_payload_to_jsonb(lease->payload));
+	MemoryContextSwitchTo(old);
+	keep_row(rows, &row);
 }
 
 /* A visitor of the space. */
 static void
 visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
-	DLockViewState *state = arg;
+	DLockViewRows *rows = arg;
 	DLockHolderTexts texts;
 	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 
 	DLockTime	blocks_until = dlock_holder_blocks_until(lease);
 	DLockTime	deadline = value.term.deadline;
-	bool		unconfirmed;
 
-	if (blocks_until <= state->now)
+	if (blocks_until <= rows->now)
 		return;
 	value.term.deadline = dlock_holder_told_until(lease);
-	unconfirmed = dlock_rule_is_live(deadline, state->now) &&
-		!dlock_rule_is_live(value.term.deadline, state->now);
-	add_lease(state, &value, blocks_until, unconfirmed,
+	add_lease(rows, &value, blocks_until, dlock_rule_is_live(deadline, rows->now),
 			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
 
@@ -124,10 +165,10 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 static bool
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
-	DLockViewState *state = arg;
+	DLockViewRows *rows = arg;
 	DLockLeaseValue lease = *found;
 	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, dlock_clock_origin());
-	DLockTime	remaining = dlock_rule_remaining(&lease.term, origin, state->now, state->wall,
+	DLockTime	remaining = dlock_rule_remaining(&lease.term, origin, rows->now, rows->wall,
 												 (DLockTime) dlock_settings_max_clock_skew_ms * 1000);
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = (lease.part == DLOCK_PART_PATH) ? dlock_name_ancestors(&lease.name, ancestors) : 0;
@@ -136,147 +177,91 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 	/* It has ended, or is bound to a session of the primary. */
 	if (lease.bind != DLOCK_BIND_NONE || remaining + lease.delay <= 0)
 		return true;
-	lease.term.deadline = state->now + remaining;
+	lease.term.deadline = rows->now + remaining;
 	blocks_until = dlock_rule_blocks_until(lease.term.deadline, lease.delay);
-	add_lease(state, &lease, blocks_until, false, 0);
+	add_lease(rows, &lease, blocks_until, false, 0);
 	for (int i = 0; i < count; i++)
 	{
 		DLockLeaseValue intent = dlock_rule_intent_of(&lease, ancestors[i]);
 
-		add_lease(state, &intent, blocks_until, false, 0);
+		add_lease(rows, &intent, blocks_until, false, 0);
 	}
 	return true;
 }
 
 static void
-collect_from_pages(DLockViewState *state)
+collect_from_pages(DLockViewRows *rows)
 {
 	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
-	DLockPageMeta meta;
+	DLockPageHead meta;
 
-	read_clocks(state);
+	read_clocks(rows);
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
-		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
+		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, rows);
 	table_close(rel, AccessShareLock);
 }
 
 /* Open the database, to collect leases from memory.  The clocks come after that, since loading takes time. */
 static void
-begin_collecting(DLockViewState *state, DLockDatabase *db)
+begin_collecting(DLockViewRows *rows, DLockDatabase *db)
 {
 	dlock_session_open(db);
 	dlock_flush_confirm_reported();
-	read_clocks(state);
-}
-
-/* A row of dlock_leases. */
-static void
-put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewLease *shown)
-{
-	static const char *const binds[] = {"none", "session", "transaction"};
-	const DLockLeaseValue *lease = &shown->value;
-	bool		live = dlock_rule_is_live(lease->term.deadline, state->now);
-	const char *lease_state = live ? "held" : shown->unconfirmed ? "unconfirmed" : "closed";
-	DLockTime	until = live ? lease->term.deadline : shown->blocks_until;
-	DLockTime	remaining = until - state->now;
-	bool		ends = (until != DLOCK_TIME_FOREVER);
-	DLockValueRow row = {0};
-
-	dlock_value_add(&row, true, dlock_name_to_text(lease->name));
-	dlock_value_add(&row, true, dlock_name_to_text(lease->owner));
-	dlock_value_add(&row, true, Int64GetDatum(lease->token));
-	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(lease->mode)));
-	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
-	dlock_value_add(&row, true, Int64GetDatum((int64) lease->holds));
-	dlock_value_add(&row, true, CStringGetTextDatum(lease_state));
-	dlock_value_add(&row, true, CStringGetTextDatum(binds[lease->bind]));
-	dlock_value_add(&row, live && shown->pid != 0, Int32GetDatum(shown->pid));
-	dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
-	dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
-	dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + remaining : 0));
-	dlock_value_add(&row, ends, dlock_value_of_span(remaining));
-	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_of_span(lease->term.ttl));
-	dlock_value_add(&row, lease->payload.len > 0, dlock_name_payload_to_jsonb(lease->payload));
-	dlock_value_put(&row, fcinfo);
-}
-
-/* Add the rows of the leases that were found. */
-static Datum
-put_leases(FunctionCallInfo fcinfo, const DLockViewState *state)
-{
-	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
-													  "dlock lease list row",
-													  ALLOCSET_SMALL_SIZES);
-	MemoryContext old;
-	ListCell   *cell;
-
-	InitMaterializedSRF(fcinfo, 0);
-	old = MemoryContextSwitchTo(row_context);
-	foreach(cell, state->leases)
-	{
-		put_lease(fcinfo, state, lfirst(cell));
-		MemoryContextReset(row_context);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(row_context);
-	return (Datum) 0;
-}
-
-/* List the leases on some locks; on all, if "names" is NULL. */
-static Datum
-list_leases(FunctionCallInfo fcinfo, const DLockBytes *names, int count)
-{
-	DLockViewState state = {.name = names};
-	DLockDatabase db;
-
-	if (RecoveryInProgress())
-	{
-		collect_from_pages(&state);
-		return put_leases(fcinfo, &state);
-	}
-	begin_collecting(&state, &db);
-	if (names == NULL)
-		dlock_walk_leases(db.shared->oid, visit_memory, &state);
-	for (int i = 0; i < count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		state.name = &names[i];
-		dlock_walk_lock(db.shared->oid, &names[i], visit_memory, &state);
-	}
-	dlock_session_close(&db);
-	return put_leases(fcinfo, &state);
+	read_clocks(rows);
 }
 
 /* _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on a lock */
 Datum
 dlock_sql_lease(PG_FUNCTION_ARGS)
 {
+	DLockViewRows rows = begin_rows(fcinfo);
 	DLockBytes	name;
+	DLockDatabase db;
 
-	if (PG_NARGS() == 0)
-		return list_leases(fcinfo, NULL, 0);
-	name = dlock_value_get_text(fcinfo, 0, "lock name");
-	return list_leases(fcinfo, &name, 1);
+	if (PG_NARGS() > 0)
+	{
+		name = dlock_value_get_text(fcinfo, 0, "lock name");
+		rows.name = &name;
+	}
+	if (RecoveryInProgress())
+	{
+		collect_from_pages(&rows);
+		return put_rows(&rows);
+	}
+	begin_collecting(&rows, &db);
+	if (rows.name == NULL)
+		dlock_walk_leases(db.shared->oid, visit_memory, &rows);
+	else
+		dlock_walk_lock(db.shared->oid, rows.name, visit_memory, &rows);
+	dlock_session_close(&db);
+	return put_rows(&rows);
 }
 
 /* _dlock.names_held(names) -> the leases on these locks; none on a standby */
 Datum
 dlock_sql_names_held(PG_FUNCTION_ARGS)
 {
-	DLockViewState none = {0};
+	DLockViewRows rows = begin_rows(fcinfo);
+	DLockDatabase db;
 	Datum	   *texts;
 	int			count;
-	DLockBytes *names;
 
 	if (RecoveryInProgress())
-		return put_leases(fcinfo, &none);
+		return (Datum) 0;
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &texts, NULL, &count);
-	names = palloc(count * sizeof(DLockBytes));
-	for (int i = 0; i < count; i++)
-		names[i] = dlock_name_of_text(DatumGetTextPP(texts[i]), "lock name");
 	DLOCK_FAULT("names_held");
-	return list_leases(fcinfo, names, count);
+	begin_collecting(&rows, &db);
+	for (int i = 0; i < count; i++)
+	{
+		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(texts[i]), "lock name");
+
+		CHECK_FOR_INTERRUPTS();
+		rows.name = &name;
+		dlock_walk_lock(db.shared->oid, &name, visit_memory, &rows);
+	}
+	dlock_session_close(&db);
+	return put_rows(&rows);
 }
 
 /* _dlock.owner_held(owner) -> the leases of the owners of this name; none on a standby */
@@ -284,14 +269,14 @@ Datum
 dlock_sql_owner_held(PG_FUNCTION_ARGS)
 {
 	DLockBytes	owner = dlock_value_get_owner(fcinfo, 0);
-	DLockViewState state = {0};
+	DLockViewRows rows = begin_rows(fcinfo);
 	DLockDatabase db;
 	DLockSpaceRef *refs;
 	int			count;
 
 	if (RecoveryInProgress())
-		return put_leases(fcinfo, &state);
-	begin_collecting(&state, &db);
+		return (Datum) 0;
+	begin_collecting(&rows, &db);
 	refs = dlock_holder_list(db.shared->oid, &owner, NULL, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -301,11 +286,11 @@ dlock_sql_owner_held(PG_FUNCTION_ARGS)
 		dlock_partition_lock(refs[i].hash, LW_SHARED);
 		lease = dlock_space_find_token(db.shared->oid, refs[i].hash, refs[i].token);
 		if (lease != NULL)
-			visit_memory(dlock_space_entry_of(lease), lease, &state);
+			visit_memory(dlock_space_entry_of(lease), lease, &rows);
 		dlock_partition_unlock(refs[i].hash);
 	}
 	dlock_session_close(&db);
-	return put_leases(fcinfo, &state);
+	return put_rows(&rows);
 }
 
 /* ---- what else patterns need beside leases ---- */
@@ -382,10 +367,10 @@ dlock_sql_signal_wait(PG_FUNCTION_ARGS)
 
 /* ---- requests that wait ---- */
 
-/* The rows of requests that were found, and what is in the way of the next ones in the same queue. */
+/* The rows of requests, and what is in the way of the next ones in the same queue. */
 typedef struct DLockViewQueue
 {
-	List	   *rows;			/* of DLockValueRow */
+	DLockViewRows rows;
 	DLockSpaceEntry *entry;
 	int			position;		/* of the last one */
 	DLockProcessBlockers blockers[DLOCK_MODES];
@@ -396,42 +381,33 @@ typedef struct DLockViewQueue
 static Datum
 owner_array(const DLockProcessBlockers *owners)
 {
-	Datum	   *elements = palloc(owners->count * sizeof(Datum));
+	ArrayBuildState *array = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 
 	for (int i = 0; i < owners->count; i++)
-		elements[i] = dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
-	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
-										   TYPALIGN_INT));
+		(void) accumArrayResult(array, dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len)),
+								false, TEXTOID, CurrentMemoryContext);
+	return makeArrayResult(array, CurrentMemoryContext);
 }
 
-/*
- * A lease or a request is in the way of those that follow, in some modes.  Returns the modes
- * in which more can be named.
- */
-static uint32
-add_blocker(DLockViewQueue *queue, uint32 modes, const DLockSpaceLease *blocker)
+/* A lease or a request is in the way of those that follow, in some modes. */
+static void
+add_blocker(DLockViewQueue *queue, const DLockSpaceLease *blocker)
 {
 	for (int mode = 0; mode < DLOCK_MODES; mode++)
 	{
 		DLockProcessBlockers *owners = &queue->blockers[mode];
 		int			before = owners->count;
 
-		if (modes & DLOCK_RULE_BIT(mode))
-			dlock_process_add_blocker(owners, (DLockMode) mode, blocker);
+		dlock_process_add_blocker(owners, (DLockMode) mode, blocker);
 		if (owners->count != before)
 			queue->arrays[mode] = 0;
-		if (owners->more || !dlock_rule_waits_behind((DLockMode) mode, dlock_space_entry_of(blocker)->held_modes))
-			modes &= ~DLOCK_RULE_BIT(mode);
 	}
-	return modes;
 }
 
 /* The first request of a queue follows: nothing is in its way but leases. */
 static void
 begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_space_holders(entry);
-
 	queue->entry = entry;
 	queue->position = 0;
 	for (int mode = 0; mode < DLOCK_MODES; mode++)
@@ -440,10 +416,10 @@ begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
 		queue->blockers[mode].more = false;
 		queue->arrays[mode] = 0;
 	}
-	for (uint32 modes = entry->asked_modes; lease != NULL && modes != 0; lease = dlock_space_next(lease))
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
 	{
 		if (dlock_holder_blocks_until(lease) > now)
-			modes = add_blocker(queue, modes, lease);
+			add_blocker(queue, lease);
 	}
 }
 
@@ -473,7 +449,9 @@ visit_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 	int			pid = (request->process >= 0) ? GetPGProcByNumber(request->process)->pid : 0;
 	DLockTime	since;
 	DLockHolderTexts texts;
-	DLockValueRow *row;
+	DLockValueRow row = {0};
+	Datum		blockers;
+	MemoryContext old;
 
 	if (entry != queue->entry || request == dlock_space_queue(entry))
 		begin_queue(queue, entry, now);
@@ -481,22 +459,24 @@ visit_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 	if (dlock_space_is_over(request, now))
 		return;
 	since = request->placed ? request->token : dlock_process_at(request->process)->since;
-	row = palloc0(sizeof(DLockValueRow));
-	dlock_value_add(row, true, dlock_name_to_text(dlock_space_entry_name(entry, texts.name)));
-	dlock_value_add(row, true, dlock_name_to_text(dlock_space_lease_owner(request, texts.owner).name));
-	dlock_value_add(row, true, CStringGetTextDatum(dlock_name_of_mode((DLockMode) request->mode)));
-	dlock_value_add(row, entry->permits > 0, Int32GetDatum((int32) entry->permits));
-	dlock_value_add(row, true, CStringGetTextDatum((request->kind == DLOCK_SPACE_CONVERT) ? "convert" : "acquire"));
-	dlock_value_add(row, true, Int32GetDatum(queue->position));
-	dlock_value_add(row, true, TimestampTzGetDatum(wall - (now - since)));
-	dlock_value_add(row, true, dlock_value_of_span(now - since));
-	dlock_value_add(row, pid != 0, Int32GetDatum(pid));
-	dlock_value_add(row, true, ObjectIdGetDatum(request->role));
-	dlock_value_add(row, true, blockers_of(queue, request, now));
-	dlock_value_add(row, request->process < 0, TimestampTzGetDatum(wall + (request->confirmed - now)));
-	queue->rows = lappend(queue->rows, row);
+	blockers = blockers_of(queue, request, now);
+	old = MemoryContextSwitchTo(queue->rows.values);
+	dlock_value_add(&row, true, dlock_name_to_text(dlock_space_entry_name(entry, texts.name)));
+	dlock_value_add(&row, true, dlock_name_to_text(dlock_space_lease_owner(request, texts.owner).name));
+	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode((DLockMode) request->mode)));
+	dlock_value_add(&row, entry->permits > 0, Int32GetDatum((int32) entry->permits));
+	dlock_value_add(&row, true, CStringGetTextDatum((request->kind == DLOCK_SPACE_CONVERT) ? "convert" : "acquire"));
+	dlock_value_add(&row, true, Int32GetDatum(queue->position));
+	dlock_value_add(&row, true, TimestampTzGetDatum(wall - (now - since)));
+	dlock_value_add(&row, true, dlock_value_of_span(now - since));
+	dlock_value_add(&row, pid != 0, Int32GetDatum(pid));
+	dlock_value_add(&row, true, ObjectIdGetDatum(request->role));
+	dlock_value_add(&row, true, blockers);
+	dlock_value_add(&row, request->process < 0, TimestampTzGetDatum(wall + (request->confirmed - now)));
+	MemoryContextSwitchTo(old);
+	keep_row(&queue->rows, &row);
 	if (dlock_holder_is_waiting(entry, request, now))
-		(void) add_blocker(queue, entry->asked_modes, request);
+		add_blocker(queue, request);
 }
 
 /* _dlock.waiter_list() -> the requests that wait for locks of this database, and the places */
@@ -504,62 +484,36 @@ Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	DLockViewQueue *queue = palloc0(sizeof(DLockViewQueue));
-	ListCell   *cell;
 	DLockDatabase db;
 
-	InitMaterializedSRF(fcinfo, 0);
+	queue->rows = begin_rows(fcinfo);
 	if (RecoveryInProgress())
 		return (Datum) 0;
 
 	dlock_session_open(&db);
 	dlock_walk_queues(db.shared->oid, visit_request, queue);
 	dlock_session_close(&db);
-	foreach(cell, queue->rows)
-		dlock_value_put(lfirst(cell), fcinfo);
-	return (Datum) 0;
+	return put_rows(&queue->rows);
 }
 
 /* ---- counters ---- */
 
-/* _dlock.stat_row() -> the counts of this database; NULLs on a standby */
+/* _dlock.stats() -> the counters of this database (base/stat.h), and the last delay and memory; NULL on a standby */
 Datum
-dlock_sql_stat_row(PG_FUNCTION_ARGS)
+dlock_sql_stats(PG_FUNCTION_ARGS)
 {
-	bool		counts_here = !RecoveryInProgress();
-	int64		counts[DLOCK_STAT_COUNTERS] = {0};
-	uint64		lag = 0;
-	uint64		used = 0;
-	uint64		limit = 0;
-	Datum		buckets[DLOCK_STAT_BUCKETS];
-	DLockValueRow row = {0};
+	Datum		counts[DLOCK_STAT_COUNTERS + 3];
+	int			count = 0;
+	DLockDatabase db;
 
-	InitMaterializedSRF(fcinfo, 0);
-	if (counts_here)
-	{
-		DLockDatabase db;
-
-		dlock_session_open(&db);
-		for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
-			counts[i] = dlock_stat_read(&db.shared->stats, i);
-		lag = pg_atomic_read_u64(&db.shared->stats.cleanup_lag);
-		used = dlock_memory_used();
-		limit = dlock_memory_limit();
-		dlock_session_close(&db);
-	}
-
-	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
-		dlock_value_add(&row, counts_here, (i == DLOCK_STAT_WAIT_TIME) ?
-						dlock_value_of_span(counts[i]) :
-						Int64GetDatum(counts[i]));
-	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
-		buckets[i] = Int64GetDatum(counts[DLOCK_STAT_BUCKET + i]);
-	dlock_value_add(&row, counts_here,
-					PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
-													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
-	dlock_value_add(&row, counts_here, dlock_value_of_span((DLockTime) lag));
-	dlock_value_add(&row, counts_here, Int64GetDatum(counts[DLOCK_STAT_LEASES]));
-	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
-	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
-	dlock_value_put(&row, fcinfo);
-	return (Datum) 0;
+	if (RecoveryInProgress())
+		PG_RETURN_NULL();
+	dlock_session_open(&db);
+	for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
+		counts[count++] = Int64GetDatum(dlock_stat_read(&db.shared->stats, i));
+	counts[count++] = UInt64GetDatum(pg_atomic_read_u64(&db.shared->stats.cleanup_lag));
+	counts[count++] = UInt64GetDatum(dlock_memory_used());
+	counts[count++] = UInt64GetDatum(dlock_memory_limit());
+	dlock_session_close(&db);
+	PG_RETURN_ARRAYTYPE_P(construct_array(counts, count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }

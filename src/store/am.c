@@ -10,10 +10,9 @@
  *	  whole relation (VACUUM FULL, SET TABLESPACE) copy the blocks as they are,
  *	  since leases in memory know their blocks and slots.
  *
- *	  The rest is the access method of the heap.  None of it reads a page: rows are
- *	  updated, deleted and locked by a tid, which comes from a scan or an index, or
- *	  passes tuple_tid_valid().  Scans are empty, no index can be built, and no tid
- *	  is valid.
+ *	  The rest is the access method of the heap.  None of it reads a page: to scans the
+ *	  relation has no blocks, so they are empty and no tid is valid, and no index can be
+ *	  built.
  *
  *	  It holds no transaction ids, so VACUUM only sets relfrozenxid and
  *	  relminmxid to the next ids, whatever transactions are open.  These could be
@@ -29,7 +28,6 @@
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
 #include "commands/vacuum.h"
-#include "executor/tuptable.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
 
@@ -50,29 +48,11 @@ refuse(const char *message, const char *relation)
 
 /* ---- rows: none to read, none to write ---- */
 
-static bool
-scan_getnextslot(TableScanDesc scan, ScanDirection direction, TupleTableSlot *slot)
+/* Zero, so that no scan comes to a page; pg_relation_size() and the like ask the files. */
+static uint64
+relation_size(Relation rel, ForkNumber fork)
 {
-	ExecClearTuple(slot);
-	return false;
-}
-
-static bool
-scan_analyze_next_block(DLOCK_ANALYZE_PARAMETERS)
-{
-	return false;
-}
-
-static bool
-scan_sample_next_block(TableScanDesc scan, struct SampleScanState *scanstate)
-{
-	return false;
-}
-
-static bool
-tuple_tid_valid(TableScanDesc scan, ItemPointer tid)
-{
-	return false;
+	return 0;
 }
 
 static void
@@ -195,12 +175,6 @@ relation_vacuum(Relation rel, struct VacuumParams *params,
 						&ignored, &ignored, false);
 }
 
-static bool
-relation_needs_toast_table(Relation rel)
-{
-	return false;
-}
-
 /*
  * The access method; relations that have it are known by this address.  It is the heap's,
  * but for what would come to a page, or change one.
@@ -214,23 +188,17 @@ dlock_am_routine(void)
 	{
 		routine = *GetHeapamTableAmRoutine();
 
-		routine.scan_getnextslot = scan_getnextslot;
-		routine.scan_set_tidrange = NULL;
-		routine.scan_getnextslot_tidrange = NULL;
-		routine.scan_analyze_next_block = scan_analyze_next_block;
-		routine.scan_sample_next_block = scan_sample_next_block;
-		routine.tuple_tid_valid = tuple_tid_valid;
 		routine.tuple_insert = tuple_insert;
 		routine.multi_insert = multi_insert;
 		routine.finish_bulk_insert = finish_bulk_insert;
 		routine.index_build_range_scan = index_build_range_scan;
 
+		routine.relation_size = relation_size;
 		routine.relation_set_new_filelocator = relation_set_new_filelocator;
 		routine.relation_nontransactional_truncate = relation_nontransactional_truncate;
 		routine.relation_copy_data = relation_copy_data;
 		routine.relation_copy_for_cluster = relation_copy_for_cluster;
 		routine.relation_vacuum = relation_vacuum;
-		routine.relation_needs_toast_table = relation_needs_toast_table;
 	}
 	return &routine;
 }

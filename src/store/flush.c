@@ -84,16 +84,6 @@ dlock_flush_startup(void)
 	}
 }
 
-/*
- * Make a record durable on this server's disk, whatever the settings.  No
- * LWLock may be held.
- */
-void
-dlock_flush_now(XLogRecPtr lsn)
-{
-	XLogFlush(lsn);
-}
-
 /* Raise a position, unless it is as far. */
 static void
 advance(pg_atomic_uint64 *position, uint64 to)
@@ -226,7 +216,7 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 		XLogSetAsyncXactLSN(lsn);
 }
 
-/* Name the latch of the worker, which calls dlock_flush_pending(); NULL when it ends. */
+/* Name the latch of the worker, which calls dlock_flush_pending(). */
 void
 dlock_flush_set_worker(Latch *latch)
 {
@@ -234,7 +224,10 @@ dlock_flush_set_worker(Latch *latch)
 	pg_memory_barrier();		/* before it reads what it is woken for */
 }
 
-/* Wake the worker, to see what is new; false if there is no worker.  Cannot fail. */
+/*
+ * Wake the worker, to see what is new; false if none has started.  If it has ended, another
+ * one starts soon.  Cannot fail.
+ */
 bool
 dlock_flush_wake_worker(void)
 {
@@ -247,12 +240,11 @@ dlock_flush_wake_worker(void)
 }
 
 /*
- * Flush records that have waited for wal_writer_delay; if the worker is busy, leave
- * that to the WAL writer.  Returns when to call this again; DLOCK_TIME_FOREVER: when the
- * latch is set.
+ * Flush records that have waited for wal_writer_delay.  Returns when to call this again;
+ * DLOCK_TIME_FOREVER: when the latch is set.
  */
 DLockTime
-dlock_flush_pending(DLockTime now, bool busy)
+dlock_flush_pending(DLockTime now)
 {
 	DLockTime	since = (DLockTime) pg_atomic_read_u64(&flush->since);
 	DLockTime	due = since + (DLockTime) WalWriterDelay * 1000;
@@ -262,9 +254,6 @@ dlock_flush_pending(DLockTime now, bool busy)
 	if (now < due)
 		return due;
 	(void) pg_atomic_exchange_u64(&flush->since, 0);
-	if (busy)
-		XLogSetAsyncXactLSN(pg_atomic_read_u64(&flush->lsn));
-	else
-		XLogFlush(pg_atomic_read_u64(&flush->lsn));
+	XLogFlush(pg_atomic_read_u64(&flush->lsn));
 	return DLOCK_TIME_FOREVER;
 }

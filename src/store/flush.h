@@ -16,7 +16,6 @@
 extern void dlock_flush_request(void);
 extern void dlock_flush_startup(void);
 
-extern void dlock_flush_now(XLogRecPtr lsn);
 extern void dlock_flush_commit(XLogRecPtr lsn);
 extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
@@ -25,6 +24,6 @@ extern void dlock_flush_confirm_reported(void);
 
 extern void dlock_flush_set_worker(Latch *latch);
 extern bool dlock_flush_wake_worker(void);
-extern DLockTime dlock_flush_pending(DLockTime now, bool busy);
+extern DLockTime dlock_flush_pending(DLockTime now);
 
 #endif							/* DLOCK_FLUSH_H */

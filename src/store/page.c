@@ -9,9 +9,7 @@
  *	  the WAL record.
  *
  *	  Pages have the standard header, which checksums, page verification and
- *	  full-page images use.  pd_lower is the end of the last slot ever written
- *	  on the page, so that unused space is the hole of a standard page, which
- *	  full-page images leave out.
+ *	  full-page images use.  pd_lower is the end of the last slot.
  *
  *-------------------------------------------------------------------------
  */
@@ -19,25 +17,7 @@
 
 #include "store/page.h"
 
-#define META_MAGIC		0x444C4D31	/* "DLM1" */
 #define SLOTS_MAGIC		0x444C5331	/* "DLS1" */
-
-typedef struct DLockPageMetaDisk
-{
-	uint32		magic;
-	uint16		version;
-	uint16		unused;
-	uint64		incarnation;
-	Oid			database;
-} DLockPageMetaDisk;
-
-typedef struct DLockPageSlotsDisk
-{
-	uint32		magic;
-	uint16		version;
-	uint16		slot_class;
-	uint64		incarnation;
-} DLockPageSlotsDisk;
 
 typedef struct DLockPageSlotDisk
 {
@@ -68,8 +48,8 @@ typedef struct DLockPageSlotDisk
 /* The first slot begins here. */
 #define SLOTS_OFFSET	64
 
-StaticAssertDecl(SizeOfPageHeaderData + sizeof(DLockPageSlotsDisk) <= SLOTS_OFFSET,
-				 "slots overlap the page's header");
+StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageHead) <= SLOTS_OFFSET,
+				 "slots overlap the head of the page");
 
 #define SLOT_DATA_OFFSET	offsetof(DLockPageSlotDisk, data)
 
@@ -94,67 +74,14 @@ to_ms(DLockTime span)
 	return (uint32) ((Min(span, DLOCK_SPAN_MAX) + 999) / 1000);
 }
 
-static DLockPageMetaDisk *
-meta_of(Page page)
-{
-	return (DLockPageMetaDisk *) PageGetContents(page);
-}
-
-static DLockPageSlotsDisk *
-slots_of(Page page)
-{
-	return (DLockPageSlotsDisk *) PageGetContents(page);
-}
-
-static int
-slot_offset(Page page, int number)
-{
-	int			slot_class = slots_of(page)->slot_class;
-
-	Assert(slot_class < DLOCK_PAGE_CLASSES);
-	Assert(number >= 0 && number < dlock_page_slot_count(slot_class));
-	return SLOTS_OFFSET + number * slot_sizes[slot_class];
-}
-
 static DLockPageSlotDisk *
 slot_at(Page page, int number)
 {
-	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, number));
-}
+	int			slot_class = dlock_page_head(page)->slot_class;
 
-/* Turn any page into the meta page. */
-void
-dlock_page_init_meta(Page page, const DLockPageMeta *meta)
-{
-	DLockPageMetaDisk *disk = meta_of(page);
-
-	PageInit(page, BLCKSZ, 0);
-	((PageHeader) page)->pd_lower =
-		MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageMetaDisk);
-	disk->magic = META_MAGIC;
-	disk->version = DLOCK_PAGE_VERSION;
-	disk->unused = 0;
-	disk->database = meta->database;
-	disk->incarnation = meta->incarnation;
-}
-
-/*
- * Read the meta page; returns its format version, or -1 if it is no meta page.
- * "meta" is set only if that is DLOCK_PAGE_VERSION.
- */
-int
-dlock_page_get_meta(Page page, DLockPageMeta *meta)
-{
-	DLockPageMetaDisk *disk = meta_of(page);
-
-	if (PageIsNew(page) || disk->magic != META_MAGIC)
-		return -1;
-	if (disk->version == DLOCK_PAGE_VERSION)
-	{
-		meta->database = disk->database;
-		meta->incarnation = disk->incarnation;
-	}
-	return disk->version;
+	Assert(slot_class < DLOCK_PAGE_CLASSES);
+	Assert(number >= 0 && number < dlock_page_slot_count(slot_class));
+	return (DLockPageSlotDisk *) ((char *) page + SLOTS_OFFSET + number * slot_sizes[slot_class]);
 }
 
 /* The class of slots for a lease with this many bytes of texts and payload. */
@@ -178,51 +105,52 @@ dlock_page_slot_count(int slot_class)
 			   (BLCKSZ - SLOTS_OFFSET) / slot_sizes[slot_class]);
 }
 
-/* Turn any page into one of free slots. */
-void
-dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
+/* Where the slots of a page of this class end. */
+static LocationIndex
+slots_end(int slot_class)
 {
-	DLockPageSlotsDisk *disk;
+	return SLOTS_OFFSET + dlock_page_slot_count(slot_class) * slot_sizes[slot_class];
+}
 
+/* Turn any page into one of free slots; or, of a database, into its meta page. */
+void
+dlock_page_init(Page page, uint64 incarnation, int slot_class, Oid database)
+{
 	PageInit(page, BLCKSZ, 0);
-	((PageHeader) page)->pd_lower = SLOTS_OFFSET;
-	disk = slots_of(page);
-	disk->magic = SLOTS_MAGIC;
-	disk->version = DLOCK_PAGE_VERSION;
-	disk->slot_class = slot_class;
-	disk->incarnation = incarnation;
+	((PageHeader) page)->pd_lower = OidIsValid(database) ? SLOTS_OFFSET : slots_end(slot_class);
+	*dlock_page_head(page) = (DLockPageHead)
+	{
+		.magic = OidIsValid(database) ? DLOCK_PAGE_META_MAGIC : SLOTS_MAGIC,
+			.version = DLOCK_PAGE_VERSION,.slot_class = slot_class,
+			.incarnation = incarnation,.database = database
+	};
 }
 
 /*
- * The kind of a page in a store of this incarnation.  Sets "slot_class" if it is a
- * page of slots.
+ * The class of a page of slots in a store of this incarnation; DLOCK_PAGE_UNUSED or
+ * DLOCK_PAGE_DAMAGED if it is none.
  */
-DLockPageKind
-dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
+int
+dlock_page_class(Page page, uint64 incarnation)
 {
-	DLockPageSlotsDisk *disk = slots_of(page);
+	DLockPageHead *head = dlock_page_head(page);
 
 	if (PageIsNew(page))
 		return DLOCK_PAGE_UNUSED;
-	if (disk->magic != SLOTS_MAGIC || disk->version != DLOCK_PAGE_VERSION ||
-		disk->slot_class >= DLOCK_PAGE_CLASSES ||
-		((PageHeader) page)->pd_lower < SLOTS_OFFSET)
+	if (head->magic != SLOTS_MAGIC || head->version != DLOCK_PAGE_VERSION ||
+		head->slot_class >= DLOCK_PAGE_CLASSES ||
+		((PageHeader) page)->pd_lower != slots_end(head->slot_class))
 		return DLOCK_PAGE_DAMAGED;
-	if (disk->incarnation != incarnation)
-		return DLOCK_PAGE_UNUSED;
-	*slot_class = disk->slot_class;
-	return DLOCK_PAGE_SLOTS;
+	return (head->incarnation == incarnation) ? head->slot_class : DLOCK_PAGE_UNUSED;
 }
 
-static DLockPageChange
-one_range(Page page, const void *start, Size length)
+static DLockPageRange
+range_of(Page page, const void *start, Size length)
 {
-	DLockPageChange change = {
-		.count = 1,
-		.ranges = {{(const char *) start - (const char *) page, length}}
+	return (DLockPageRange)
+	{
+		(const char *) start - (const char *) page, length
 	};
-
-	return change;
 }
 
 static void
@@ -237,18 +165,15 @@ write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
 }
 
 /* Write a lease into a slot of its class, free or not. */
-DLockPageChange
+DLockPageRange
 dlock_page_write(Page page, int number, const DLockLeaseValue *lease)
 {
-	PageHeader	header = (PageHeader) page;
 	DLockPageSlotDisk *slot = slot_at(page, number);
-	int			end = slot_offset(page, number) + slot_sizes[slots_of(page)->slot_class];
 	char	   *data = slot->data;
-	DLockPageChange change;
 
 	Assert(lease->token != DLOCK_TOKEN_NONE);
 	Assert((int) SLOT_DATA_OFFSET + lease->name.len + lease->owner.len +
-		   lease->payload.len <= slot_sizes[slots_of(page)->slot_class]);
+		   lease->payload.len <= slot_sizes[dlock_page_head(page)->slot_class]);
 
 	slot->token = lease->token;
 	slot->granted_at = lease->granted_at;
@@ -271,18 +196,7 @@ dlock_page_write(Page page, int number, const DLockLeaseValue *lease)
 	if (lease->payload.len > 0)
 		memcpy(data, lease->payload.data, lease->payload.len);
 	data += lease->payload.len;
-
-	change = one_range(page, slot, data - (char *) slot);
-
-	/* All bytes between the old pd_lower and this slot are zero. */
-	if (header->pd_lower < end)
-	{
-		header->pd_lower = end;
-		change.ranges[1].offset = offsetof(PageHeaderData, pd_lower);
-		change.ranges[1].length = sizeof(LocationIndex);
-		change.count = 2;
-	}
-	return change;
+	return range_of(page, slot, data - (char *) slot);
 }
 
 /*
@@ -292,12 +206,10 @@ dlock_page_write(Page page, int number, const DLockLeaseValue *lease)
 bool
 dlock_page_read(Page page, int number, DLockLeaseValue *lease)
 {
-	DLockPageSlotDisk *slot;
+	DLockPageSlotDisk *slot = slot_at(page, number);
 
-	if (dlock_page_token(page, number) == DLOCK_TOKEN_NONE)
+	if (slot->token == DLOCK_TOKEN_NONE)
 		return false;
-
-	slot = slot_at(page, number);
 	lease->token = slot->token;
 	lease->mode = (DLockMode) slot->mode;
 	lease->bind = (DLockBind) slot->bind;
@@ -320,37 +232,27 @@ dlock_page_read(Page page, int number, DLockLeaseValue *lease)
 	return true;
 }
 
-/* The token in a slot; DLOCK_TOKEN_NONE if the slot is free. */
-DLockToken
-dlock_page_token(Page page, int number)
-{
-	/* Nothing was ever written beyond pd_lower. */
-	if (slot_offset(page, number) >= ((PageHeader) page)->pd_lower)
-		return DLOCK_TOKEN_NONE;
-	return slot_at(page, number)->token;
-}
-
 /* Free a slot.  The rest of it stays, to keep the WAL record short. */
-DLockPageChange
-dlock_page_erase(Page page, int number)
+DLockPageRange
+dlock_page_erase(Page page, int number, const DLockLeaseValue *lease)
 {
 	DLockPageSlotDisk *slot = slot_at(page, number);
 
 	slot->token = DLOCK_TOKEN_NONE;
-	return one_range(page, &slot->token, sizeof(slot->token));
+	return range_of(page, &slot->token, sizeof(slot->token));
 }
 
 /*
  * Overwrite the parts of a lease that change while it is held: its ttl, bound and
  * origin, its lock delay, and its holds.
  */
-DLockPageChange
+DLockPageRange
 dlock_page_set_state(Page page, int number, const DLockLeaseValue *lease)
 {
 	DLockPageSlotDisk *slot = slot_at(page, number);
 
 	write_state(slot, lease);
-	return one_range(page, &slot->ttl,
-					 offsetof(DLockPageSlotDisk, min_hold_ms) -
-					 offsetof(DLockPageSlotDisk, ttl));
+	return range_of(page, &slot->ttl,
+					offsetof(DLockPageSlotDisk, min_hold_ms) -
+					offsetof(DLockPageSlotDisk, ttl));
 }

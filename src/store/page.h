@@ -16,36 +16,31 @@
 #define DLOCK_PAGE_VERSION		1
 #define DLOCK_PAGE_META_BLOCK	0
 
-/* The meta page. */
-typedef struct DLockPageMeta
+/* What a page begins with, as it is on disk. */
+typedef struct DLockPageHead
 {
-	Oid			database;
+	uint32		magic;
+	uint16		version;
+	uint16		slot_class;		/* of its slots; the meta page has none */
 	uint64		incarnation;
-} DLockPageMeta;
+	Oid			database;		/* of the meta page */
+} DLockPageHead;
 
-/* The kind of a page. */
-typedef enum DLockPageKind
-{
-	DLOCK_PAGE_UNUSED,			/* not initialized, or of an old incarnation */
-	DLOCK_PAGE_SLOTS,
-	DLOCK_PAGE_DAMAGED
-} DLockPageKind;
+#define DLOCK_PAGE_META_MAGIC	0x444C4D31	/* "DLM1" */
+
+/* What dlock_page_class() says of a page that has no slots in use. */
+#define DLOCK_PAGE_UNUSED		(-1)	/* not initialized, or of an old
+										 * incarnation */
+#define DLOCK_PAGE_DAMAGED		(-2)
 
 /*
- * A range of bytes of a page that a change has touched, in the layout of the WAL
- * record.
+ * The bytes of a page that a change has touched, in the layout of the WAL record.
  */
 typedef struct DLockPageRange
 {
 	uint16		offset;
 	uint16		length;
 } DLockPageRange;
-
-typedef struct DLockPageChange
-{
-	int			count;
-	DLockPageRange ranges[2];
-} DLockPageChange;
 
 /* Classes of slots, smallest first. */
 #define DLOCK_PAGE_CLASSES		3
@@ -73,23 +68,22 @@ dlock_slot_number(DLockSlot slot)
 	return slot & ((1 << DLOCK_SLOT_BITS) - 1);
 }
 
-/* the meta page */
-extern void dlock_page_init_meta(Page page, const DLockPageMeta *meta);
-extern int	dlock_page_get_meta(Page page, DLockPageMeta *meta);
+static inline DLockPageHead *
+dlock_page_head(Page page)
+{
+	return (DLockPageHead *) PageGetContents(page);
+}
 
-/* pages of slots */
+/* pages */
 extern int	dlock_page_class_for(int data_len);
 extern int	dlock_page_slot_count(int slot_class);
-extern void dlock_page_init_slots(Page page, uint64 incarnation, int slot_class);
-extern DLockPageKind dlock_page_kind(Page page, uint64 incarnation, int *slot_class);
+extern void dlock_page_init(Page page, uint64 incarnation, int slot_class, Oid database);
+extern int	dlock_page_class(Page page, uint64 incarnation);
 
-/* slots */
-extern DLockPageChange dlock_page_write(Page page, int number,
-										const DLockLeaseValue *lease);
+/* slots; what changes one has this form */
+extern DLockPageRange dlock_page_write(Page page, int number, const DLockLeaseValue *lease);
+extern DLockPageRange dlock_page_set_state(Page page, int number, const DLockLeaseValue *lease);
+extern DLockPageRange dlock_page_erase(Page page, int number, const DLockLeaseValue *lease);
 extern bool dlock_page_read(Page page, int number, DLockLeaseValue *lease);
-extern DLockToken dlock_page_token(Page page, int number);
-extern DLockPageChange dlock_page_erase(Page page, int number);
-extern DLockPageChange dlock_page_set_state(Page page, int number,
-											const DLockLeaseValue *lease);
 
 #endif							/* DLOCK_PAGE_H */

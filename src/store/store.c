@@ -10,13 +10,9 @@
  *	  is freed when the lease is erased; there are no versions, no transaction
  *	  ids, and nothing to vacuum.
  *
- *	  Lock rules.  dlock_store_write(), _erase() and _set_state() take the content
- *	  lock of a pinned page and nothing else.  They and dlock_store_pin_cached()
- *	  read no page, and may be called under a partition lock.  All others may wait.
- *
- *	  The end of a record is not left in XactLastRecEnd: at the end of a
- *	  transaction without an xid the server would pass it on to the WAL writer,
- *	  and wake it for each record.  store/flush.c flushes the records.
+ *	  Lock rules.  dlock_store_change() takes the content lock of a pinned page and
+ *	  nothing else.  It and dlock_store_pin_cached() read no page, and may be called
+ *	  under a partition lock.  All others may wait.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,21 +26,17 @@
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
+#include "storage/smgr.h"
 
 #include "base/error.h"
 #include "base/fault.h"
 #include "store/store.h"
 
-/* Finish a record and return its end, without leaving it to the commit. */
-static XLogRecPtr
-finish_record(GenericXLogState *state)
+/* The size of the store, which the access method does not tell. */
+static BlockNumber
+block_count(Relation rel)
 {
-	XLogRecPtr	saved = XactLastRecEnd;
-	XLogRecPtr	lsn = GenericXLogFinish(state);
-
-	XactLastRecEnd = saved;
-	return lsn;
+	return smgrnblocks(RelationGetSmgr(rel), MAIN_FORKNUM);
 }
 
 pg_noreturn static void
@@ -62,96 +54,56 @@ report_damage(BlockNumber block, const char *detail)
  * version, or is no meta page.
  */
 bool
-dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
+dlock_store_read_meta(Relation rel, DLockPageHead *meta)
 {
 	Buffer		buffer;
 	bool		is_new;
-	int			version;
 
-	if (RelationGetNumberOfBlocks(rel) == 0)
+	if (block_count(rel) == 0)
 		return false;
 
 	buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	is_new = PageIsNew(BufferGetPage(buffer));
-	version = dlock_page_get_meta(BufferGetPage(buffer), meta);
+	*meta = *dlock_page_head(BufferGetPage(buffer));
 	UnlockReleaseBuffer(buffer);
 
 	/* After a crash the page may exist but not be initialized. */
 	if (is_new)
 		return false;
-	if (version < 0)
+	if (meta->magic != DLOCK_PAGE_META_MAGIC)
 		report_damage(DLOCK_PAGE_META_BLOCK, "It is not a meta page.");
-	if (version != DLOCK_PAGE_VERSION)
+	if (meta->version != DLOCK_PAGE_VERSION)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lease store has format version %d, but this library reads version %d",
-						version, DLOCK_PAGE_VERSION),
+						meta->version, DLOCK_PAGE_VERSION),
 				 errhint("Install a version of dlock that reads this format.")));
 	return true;
 }
 
 /*
- * Lock a block, extending the relation if it ends before that.  The relation's
- * extension lock must be held.
+ * Initialize a page with free slots, or, of a database, the meta page; extend the relation
+ * if it ends before that block.  The relation's extension lock must be held, or the
+ * database be loading.
  */
-static Buffer
-lock_block(Relation rel, BlockNumber block)
+void
+dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation, int slot_class,
+					  Oid database)
 {
-	Buffer		buffer;
-
 	/* An earlier attempt may have extended the relation and then failed. */
-	if (block < RelationGetNumberOfBlocks(rel))
-	{
-		buffer = ReadBuffer(rel, block);
-		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	}
-	else
-		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
+	bool		exists = block < block_count(rel);
+	Buffer		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, exists ? block : P_NEW,
+											RBM_ZERO_AND_LOCK, NULL);
+	GenericXLogState *state;
 
 	if (BufferGetBlockNumber(buffer) != block)
 		elog(ERROR, "unexpected end of the lease store: block %u instead of %u",
 			 BufferGetBlockNumber(buffer), block);
-	return buffer;
-}
-
-/*
- * Write the meta page, and add the first block if the store is empty; returns the
- * end of the record.  The database must be loading.
- */
-XLogRecPtr
-dlock_store_write_meta(Relation rel, const DLockPageMeta *meta)
-{
-	GenericXLogState *state;
-	Buffer		buffer;
-	XLogRecPtr	lsn;
-
-	LockRelationForExtension(rel, ExclusiveLock);
-	buffer = lock_block(rel, DLOCK_PAGE_META_BLOCK);
-	UnlockRelationForExtension(rel, ExclusiveLock);
-
 	state = GenericXLogStart(rel);
-	dlock_page_init_meta(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
-						 meta);
-	lsn = finish_record(state);
-	UnlockReleaseBuffer(buffer);
-	return lsn;
-}
-
-/*
- * Initialize a page with free slots, extending the relation if it ends before
- * that block.  The relation's extension lock must be held.
- */
-void
-dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation,
-					  int slot_class)
-{
-	Buffer		buffer = lock_block(rel, block);
-	GenericXLogState *state = GenericXLogStart(rel);
-
-	dlock_page_init_slots(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
-						  incarnation, slot_class);
-	(void) finish_record(state);
+	dlock_page_init(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
+					incarnation, slot_class, database);
+	(void) GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -167,22 +119,8 @@ erase_slots(Relation rel, BlockNumber block, uint64 numbers)
 	state = GenericXLogStart(rel);
 	page = GenericXLogRegisterBuffer(state, buffer, 0);
 	for (; numbers != 0; numbers &= numbers - 1)
-		(void) dlock_page_erase(page, pg_rightmost_one_pos64(numbers));
-	(void) finish_record(state);
-	UnlockReleaseBuffer(buffer);
-}
-
-/*
- * Copy a block into "copy", so that it can be read without a lock.
- */
-static void
-copy_block(Relation rel, BlockNumber block, BufferAccessStrategy strategy, char *copy)
-{
-	Buffer		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, block,
-											RBM_NORMAL, strategy);
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+		(void) dlock_page_erase(page, pg_rightmost_one_pos64(numbers), NULL);
+	(void) GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -235,35 +173,33 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 				  DLockStorePageVisitor visit_page, void *arg)
 {
 	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber nblocks = block_count(rel);
 	PGAlignedBlock copy;
 
 	for (BlockNumber block = 1; block < nblocks; block++)
 	{
+		Buffer		buffer;
 		int			slot_class;
 		uint64		taken;
 		uint64		erase;
 
 		CHECK_FOR_INTERRUPTS();
-		copy_block(rel, block, strategy, copy.data);
-		switch (dlock_page_kind((Page) copy.data, incarnation, &slot_class))
-		{
-			case DLOCK_PAGE_UNUSED:
-				break;
+		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, block, RBM_NORMAL, strategy);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		memcpy(copy.data, BufferGetPage(buffer), BLCKSZ);
+		UnlockReleaseBuffer(buffer);
 
-			case DLOCK_PAGE_SLOTS:
-				taken = visit_slots((Page) copy.data, block, slot_class,
-									visit_lease, arg, &erase);
-				if (visit_page == NULL)
-					break;
-				if (erase != 0)
-					erase_slots(rel, block, erase);
-				visit_page(block, slot_class, taken, arg);
-				break;
-
-			case DLOCK_PAGE_DAMAGED:
-				report_damage(block, "It is not a page of slots.");
-		}
+		slot_class = dlock_page_class((Page) copy.data, incarnation);
+		if (slot_class == DLOCK_PAGE_DAMAGED)
+			report_damage(block, "It is not a page of slots.");
+		if (slot_class == DLOCK_PAGE_UNUSED)
+			continue;
+		taken = visit_slots((Page) copy.data, block, slot_class, visit_lease, arg, &erase);
+		if (visit_page == NULL)
+			continue;
+		if (erase != 0)
+			erase_slots(rel, block, erase);
+		visit_page(block, slot_class, taken, arg);
 	}
 	FreeAccessStrategy(strategy);
 }
@@ -309,7 +245,7 @@ dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value)
 	data->last_value = value;
 	data->is_called = true;
 	data->log_cnt = 0;
-	lsn = finish_record(state);
+	lsn = GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 	return lsn;
 }
@@ -346,16 +282,12 @@ dlock_store_pin(const RelFileLocator *locator, DLockSlot slot, uint64 incarnatio
 	Buffer		buffer = ReadBufferWithoutRelcache(*locator, MAIN_FORKNUM, block,
 												   RBM_NORMAL, NULL, true);
 	int			slot_class;
-	DLockPageKind kind;
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	kind = dlock_page_kind(BufferGetPage(buffer), incarnation, &slot_class);
+	slot_class = dlock_page_class(BufferGetPage(buffer), incarnation);
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	if (kind != DLOCK_PAGE_SLOTS)
-	{
-		ReleaseBuffer(buffer);
+	if (slot_class < 0)
 		report_damage(block, "It is not a page of slots of this store.");
-	}
 	seen[block % lengthof(seen)] = buffer;
 	return buffer;
 }
@@ -363,42 +295,38 @@ dlock_store_pin(const RelFileLocator *locator, DLockSlot slot, uint64 incarnatio
 StaticAssertDecl(sizeof(DLockPageRange) == 2 * sizeof(OffsetNumber),
 				 "a range is not laid out as generic_xlog.c reads it");
 
-/* Lock the page of a slot, which is pinned, for a change that cannot fail. */
-static inline void
-begin_change(Buffer buffer, DLockSlot slot)
-{
-	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	START_CRIT_SECTION();
-}
-
 /*
- * Log the change that was just made to the page, and unlock it; returns the end of the
- * record.
+ * Change the slot of a lease, on the pinned page; returns the end of the record.  Cannot
+ * fail.
  *
  * GenericXLogFinish() finds out what has changed by copying the page and
  * comparing the copy byte by byte.  We know what has changed, so this builds
- * the same record directly, at a sixth of the cost: for each range its offset,
- * its length, and the bytes (generic_xlog.c, applyPageRedo).  That layout has
- * not changed since 9.6, and wal_consistency_checking = generic verifies it.
+ * the same record directly, at a sixth of the cost: the offset, the length, and the
+ * bytes (generic_xlog.c, applyPageRedo).  That layout has not changed since 9.6, and
+ * wal_consistency_checking = generic verifies it.
+ *
+ * The end of the record is not left in XactLastRecEnd: at the end of a transaction without
+ * an xid the server would pass it on to the WAL writer, and wake it for each record.
+ * store/flush.c flushes the records.
  */
-static XLogRecPtr
-end_change(Buffer buffer, DLockPageChange change)
+XLogRecPtr
+dlock_store_change(Buffer buffer, DLockSlot slot, DLockStoreChange change,
+				   const DLockLeaseValue *lease)
 {
 	Page		page = BufferGetPage(buffer);
 	XLogRecPtr	saved = XactLastRecEnd;
+	DLockPageRange range;
 	XLogRecPtr	lsn;
 
+	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	range = change(page, dlock_slot_number(slot), lease);
 	MarkBufferDirty(buffer);
 	XLogBeginInsert();
 	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
-	for (int i = 0; i < change.count; i++)
-	{
-		DLockPageRange *range = &change.ranges[i];
-
-		XLogRegisterBufData(0, (char *) range, sizeof(DLockPageRange));
-		XLogRegisterBufData(0, page + range->offset, range->length);
-	}
+	XLogRegisterBufData(0, (char *) &range, sizeof(range));
+	XLogRegisterBufData(0, page + range.offset, range.length);
 	DLOCK_FAULT_STOP("wal_insert");
 	lsn = XLogInsert(RM_GENERIC_ID, 0);
 	DLOCK_FAULT_STOP("wal_inserted");
@@ -408,31 +336,4 @@ end_change(Buffer buffer, DLockPageChange change)
 	END_CRIT_SECTION();
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return lsn;
-}
-
-/*
- * Write a lease into its slot, on the pinned page; returns the end of the
- * record.
- */
-XLogRecPtr
-dlock_store_write(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
-{
-	begin_change(buffer, slot);
-	return end_change(buffer, dlock_page_write(BufferGetPage(buffer), dlock_slot_number(slot), lease));
-}
-
-/* Erase the lease in a slot, likewise. */
-XLogRecPtr
-dlock_store_erase(Buffer buffer, DLockSlot slot)
-{
-	begin_change(buffer, slot);
-	return end_change(buffer, dlock_page_erase(BufferGetPage(buffer), dlock_slot_number(slot)));
-}
-
-/* Overwrite the parts of a lease that change while it is held, likewise. */
-XLogRecPtr
-dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
-{
-	begin_change(buffer, slot);
-	return end_change(buffer, dlock_page_set_state(BufferGetPage(buffer), dlock_slot_number(slot), lease));
 }

@@ -22,14 +22,16 @@ typedef bool (*DLockStoreLeaseVisitor) (const DLockLeaseValue *lease, DLockSlot 
 typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,
 									   uint64 taken, void *arg);
 
+/* A function of store/page.h that changes a slot. */
+typedef DLockPageRange (*DLockStoreChange) (Page page, int number, const DLockLeaseValue *lease);
+
 /* the store as a whole */
-extern bool dlock_store_read_meta(Relation rel, DLockPageMeta *meta);
-extern XLogRecPtr dlock_store_write_meta(Relation rel, const DLockPageMeta *meta);
+extern bool dlock_store_read_meta(Relation rel, DLockPageHead *meta);
 extern void dlock_store_visit(Relation rel, uint64 incarnation,
 							  DLockStoreLeaseVisitor visit_lease,
 							  DLockStorePageVisitor visit_page, void *arg);
-extern void dlock_store_init_page(Relation rel, BlockNumber block,
-								  uint64 incarnation, int slot_class);
+extern void dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation,
+								  int slot_class, Oid database);
 
 /* tokens */
 extern DLockToken dlock_store_lock_sequence(Relation sequence, Buffer *buffer);
@@ -39,10 +41,7 @@ extern XLogRecPtr dlock_store_set_sequence(Relation sequence, Buffer buffer, DLo
 extern Buffer dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot);
 extern Buffer dlock_store_pin(const RelFileLocator *locator, DLockSlot slot,
 							  uint64 incarnation);
-extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
-									const DLockLeaseValue *lease);
-extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);
-extern XLogRecPtr dlock_store_set_state(Buffer buffer, DLockSlot slot,
-										const DLockLeaseValue *lease);
+extern XLogRecPtr dlock_store_change(Buffer buffer, DLockSlot slot, DLockStoreChange change,
+									 const DLockLeaseValue *lease);
 
 #endif							/* DLOCK_STORE_H */

@@ -34,12 +34,12 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "access/xlog.h"
 #include "storage/lmgr.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/rule.h"
-#include "store/flush.h"
 #include "store/store.h"
 #include "store/token.h"
 
@@ -174,7 +174,7 @@ dlock_token_reserve(DLockTokenShared *tokens, Oid oid, int count, DLockToken abo
 
 		base = base_of_block(tokens, count == 0, value, above);
 		value = base + DLOCK_TOKEN_BLOCK;
-		dlock_flush_now(dlock_store_set_sequence(sequence, buffer, value));
+		XLogFlush(dlock_store_set_sequence(sequence, buffer, value));
 		DLOCK_FAULT("token_reserved");
 
 		SpinLockAcquire(&tokens->mutex);

@@ -36,7 +36,7 @@
 
 #include "access/xact.h"
 #include "catalog/pg_database.h"
-#include "lib/binaryheap.h"
+#include "lib/pairingheap.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -65,12 +65,11 @@
 #define SWEEP_INTERVAL		(10 * USECS_PER_SEC)
 
 /*
- * Least time between two sweeps.  They take a tenth of the worker's time at most;
- * one of more than SWEEP_COST_MAX counts as that, since the machine may have slept.
+ * Least time between two sweeps, and as a multiple of what the first took; but no more than
+ * SWEEP_INTERVAL, since the machine may have slept.
  */
 #define SWEEP_DISTANCE		(10 * INT64CONST(1000))
 #define SWEEP_REST_FACTOR	10
-#define SWEEP_COST_MAX		USECS_PER_SEC
 
 /* How many leases are erased at a time, while their databases stay locked. */
 #define BATCH				1000
@@ -90,17 +89,10 @@
 #define RETRY_DELAY			USECS_PER_SEC
 #define ERROR_DOUBLINGS		6
 
-/* The result of an attempt to open the leases of a database. */
-typedef enum DLockWorkerTry
-{
-	OPENED,
-	LOCKED,						/* by a command, or one waits to do so */
-	ABSENT						/* nobody has told where the pages are now */
-} DLockWorkerTry;
-
 /* A lease, or a place, that ends soon: enough to find it again, if it lives. */
 typedef struct DLockWorkerLease
 {
+	pairingheap_node node;
 	DLockTime	due_at;
 	DLockToken	token;
 	uint32		hash;
@@ -112,27 +104,26 @@ typedef struct DLockWorkerLease
 /* The state of the worker. */
 typedef struct DLockWorker
 {
-	MemoryContext context;		/* of leases and due */
-	DLockWorkerLease *leases;	/* found by the last sweep */
-	int			count;
-	int			room;
-	binaryheap *due;			/* of leases, by due_at */
+	MemoryContext context;		/* of the leases in "due" */
+	pairingheap *due;			/* found by the last sweep, by due_at */
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
-	bool		busy;			/* it has erased since its last nap */
-	uint64		pass;			/* what backends wait for; or zero */
-	DLockTime	pass_began;		/* it erases what was due then */
-	bool		pass_swept;		/* so the heap has all that was due then */
 } DLockWorker;
 
 /* ---- what is due ---- */
 
+static DLockWorkerLease *
+lease_of(pairingheap_node *node)
+{
+	return pairingheap_container(DLockWorkerLease, node, node);
+}
+
 /* The server's heap has the largest on top, and this one the first deadline. */
 static int
-compare_due(Datum a, Datum b, void *arg)
+compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
-	DLockTime	left = ((DLockWorkerLease *) DatumGetPointer(a))->due_at;
-	DLockTime	right = ((DLockWorkerLease *) DatumGetPointer(b))->due_at;
+	DLockTime	left = pairingheap_const_container(DLockWorkerLease, node, a)->due_at;
+	DLockTime	right = pairingheap_const_container(DLockWorkerLease, node, b)->due_at;
 
 	return (left < right) - (left > right);
 }
@@ -141,7 +132,7 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
-	uint32		client = 0;
+	DLockWorkerLease *found;
 	DLockTime	due_at;
 
 	/* An intent goes with its path, and a request with its call. */
@@ -151,72 +142,47 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
 	if (due_at > worker->horizon)
 		return;
-	if (worker->count == worker->room)
+	found = MemoryContextAlloc(worker->context, sizeof(DLockWorkerLease));
+	*found = (DLockWorkerLease)
 	{
-		worker->room *= 2;
-		worker->leases = repalloc_huge(worker->leases, worker->room * sizeof(DLockWorkerLease));
-	}
+		.due_at = due_at,.token = lease->token,.hash = entry->hash,.database = entry->database
+	};
 	if (lease->placed)
 	{
 		char		buffer[DLOCK_OWNER_MAX];
 		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
 
-		client = dlock_place_client(entry->database, &owner.name);
+		found->client = dlock_place_client(entry->database, &owner.name);
 	}
-	worker->leases[worker->count++] = (DLockWorkerLease)
-	{
-		due_at, lease->token, entry->hash, entry->database, client
-	};
+	pairingheap_add(worker->due, &found->node);
 }
 
 /* Find all leases that end before the next horizon. */
 static void
 sweep(DLockWorker *worker, DLockTime now)
 {
-	MemoryContext old = MemoryContextSwitchTo(worker->context);
-	DLockTime	spent;
+	DLockTime	end;
 
-	worker->pass_swept = true;
 	worker->horizon = now + SWEEP_INTERVAL;
 	dlock_database_begin_sweep(worker->horizon);
-
 	MemoryContextReset(worker->context);
-	worker->count = 0;
-	worker->room = 64;
-	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
+	pairingheap_reset(worker->due);
 	dlock_walk_leases(InvalidOid, collect_due, worker);
 	if (dlock_place_is_any())
 		dlock_walk_queues(InvalidOid, collect_due, worker);
 
 	DLOCK_FAULT("worker_swept");
-	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);
-	for (int i = 0; i < worker->count; i++)
-		binaryheap_add_unordered(worker->due, PointerGetDatum(&worker->leases[i]));
-	binaryheap_build(worker->due);
-	MemoryContextSwitchTo(old);
-
-	spent = dlock_clock_now() - now;
-	spent = Min(spent, SWEEP_COST_MAX);
-	worker->earliest_sweep = now + spent + Max(SWEEP_DISTANCE, spent * SWEEP_REST_FACTOR);
+	end = dlock_clock_now();
+	worker->earliest_sweep = end +
+		Min(Max(SWEEP_DISTANCE, (end - now) * SWEEP_REST_FACTOR), SWEEP_INTERVAL);
 }
 
-/* The lease in the heap that ends first; NULL if there is none. */
-static DLockWorkerLease *
-first_due(DLockWorker *worker)
-{
-	if (worker->due == NULL || binaryheap_empty(worker->due))
-		return NULL;
-	return (DLockWorkerLease *) DatumGetPointer(binaryheap_first(worker->due));
-}
-
-/* When to wake: at the first end that is known, or to sweep. */
+/* When the lease in the heap that ends first is due. */
 static DLockTime
-wake_at(DLockWorker *worker)
+first_due_at(DLockWorker *worker)
 {
-	DLockWorkerLease *first = first_due(worker);
-	DLockTime	next = Max(Min(worker->horizon, dlock_database_wake_at()), worker->earliest_sweep);
-
-	return (first != NULL) ? Min(next, first->due_at) : next;
+	return pairingheap_is_empty(worker->due) ? DLOCK_TIME_FOREVER :
+		lease_of(pairingheap_first(worker->due))->due_at;
 }
 
 /* ---- erasing ---- */
@@ -228,56 +194,39 @@ try_lock(const LOCKTAG *tag)
 	return LockAcquire(tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* Open the leases of a database in this transaction, whose end closes them. */
-static DLockWorkerTry
+/*
+ * Open the leases of a database in this transaction, whose end closes them.  False if a
+ * command has them locked, or waits to do so, or nobody has told where the pages are now.
+ */
+static bool
 try_open(DLockDatabaseShared *shared, DLockDatabase *db)
 {
 	Oid			store = shared->store;
 	LOCKTAG		tag;
 
-	if (pg_atomic_read_u32(&shared->state) != DLOCK_DATABASE_LOADED)
-		return ABSENT;
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, shared->oid, 0);
 	if (!try_lock(&tag))
-		return LOCKED;
+		return false;
 	DLOCK_FAULT("worker_lock");
 	SET_LOCKTAG_RELATION(tag, shared->oid, store);
 	if (!try_lock(&tag))
-		return LOCKED;
+		return false;
 
 	/* It may have been dropped or moved before that. */
 	if (pg_atomic_read_u32(&shared->state) != DLOCK_DATABASE_LOADED || shared->store != store)
-		return ABSENT;
+		return false;
 	pg_read_barrier();
 	db->shared = shared;
 	db->rel = NULL;
 	db->locator = shared->locator;
 	db->sequence = InvalidOid;
 	dlock_step_open();
-	return OPENED;
-}
-
-/* Erase leases of a database, and set for each when it is due now: zero if it is gone. */
-static void
-erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (i % BURST == BURST - 1)
-			pg_usleep(BURST_REST);
-
-		/* It may have been released, or renewed. */
-		DLOCK_FAULT("worker_erase");
-		leases[i]->due_at = (leases[i]->client != 0) ?
-			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
-			dlock_held_expire(db, leases[i]->hash, leases[i]->token);
-	}
+	return true;
 }
 
 /*
- * Erase due leases of one database in a transaction of its own, unless it is locked.
- * After an error the transaction is still there.
+ * Erase leases of one database in a transaction of its own, unless it is locked.  Sets for
+ * each when it is due now: zero if it is gone.  After an error the transaction is still there.
  */
 static void
 erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
@@ -285,24 +234,27 @@ erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int co
 	DLockDatabase db;
 
 	StartTransactionCommand();
-	switch (try_open(shared, &db))
+	if (try_open(shared, &db))
 	{
-		case OPENED:
-			dlock_stat_attach(&shared->stats);
-			erase_leases(&db, leases, count);
-			dlock_step_close();
-			DLOCK_FAULT("worker_erased");
-			shared->failures = 0;
-			break;
-		case LOCKED:
-			shared->retry_at = dlock_clock_now() + RETRY_DELAY;
-			break;
-		case ABSENT:
-			/* A backend that opens the store makes this worker sweep. */
-			for (int i = 0; i < count; i++)
-				leases[i]->due_at = 0;
-			break;
+		dlock_stat_attach(&shared->stats);
+		for (int i = 0; i < count; i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (i % BURST == BURST - 1)
+				pg_usleep(BURST_REST);
+
+			/* It may have been released, or renewed. */
+			DLOCK_FAULT("worker_erase");
+			leases[i]->due_at = (leases[i]->client != 0) ?
+				dlock_queue_expire(db.shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
+				dlock_held_expire(&db, leases[i]->hash, leases[i]->token);
+		}
+		dlock_step_close();
+		DLOCK_FAULT("worker_erased");
+		shared->failures = 0;
 	}
+	else
+		shared->retry_at = dlock_clock_now() + RETRY_DELAY;
 	CommitTransactionCommand();
 }
 
@@ -321,7 +273,6 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		AbortCurrentTransaction();
-		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RESUME_INTERRUPTS();
 		shared->retry_at = dlock_clock_now() + (RETRY_DELAY << shared->failures);
@@ -331,6 +282,7 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 	MemoryContextSwitchTo(context);
 }
 
+/* A database; NULL if its leases do not count, or their pages have moved. */
 static DLockDatabaseShared *
 find_database(Oid oid)
 {
@@ -339,7 +291,7 @@ find_database(Oid oid)
 	dlock_database_lock(LW_SHARED);
 	shared = dlock_database_find(oid);
 	dlock_database_unlock();
-	return shared;
+	return (shared != NULL && pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_LOADED) ? shared : NULL;
 }
 
 static int
@@ -359,16 +311,11 @@ erase_due(DLockWorker *worker)
 {
 	static DLockWorkerLease *batch[BATCH];
 	DLockTime	now = dlock_clock_now();
-	DLockWorkerLease *first;
 	int			count = 0;
 	int			next;
 
-	while (count < BATCH && (first = first_due(worker)) != NULL && first->due_at <= now)
-	{
-		batch[count++] = first;
-		(void) binaryheap_remove_first(worker->due);
-	}
-	worker->busy |= count > 0;
+	while (count < BATCH && first_due_at(worker) <= now)
+		batch[count++] = lease_of(pairingheap_remove_first(worker->due));
 	qsort(batch, count, sizeof(batch[0]), compare_databases);
 	for (int begin = 0; begin < count; begin = next)
 	{
@@ -376,6 +323,7 @@ erase_due(DLockWorker *worker)
 
 		for (next = begin + 1; next < count && batch[next]->database == batch[begin]->database;)
 			next++;
+		/* A backend that opens the store makes this worker sweep. */
 		if (shared == NULL)
 			continue;
 		if (shared->retry_at <= now)
@@ -386,7 +334,7 @@ erase_due(DLockWorker *worker)
 				continue;
 			batch[i]->due_at = Max(batch[i]->due_at, shared->retry_at);
 			if (batch[i]->due_at <= worker->horizon)
-				binaryheap_add(worker->due, PointerGetDatum(batch[i]));
+				pairingheap_add(worker->due, &batch[i]->node);
 		}
 	}
 }
@@ -416,97 +364,56 @@ purge_abandoned(void)
 
 /* ---- the process ---- */
 
-static void
-at_exit(int code, Datum arg)
-{
-	DLOCK_BEGIN_EXIT();
-	dlock_flush_set_worker(NULL);
-}
-
-/* Is there nothing in the heap that is due now? */
-static bool
-nothing_due(DLockWorker *worker, DLockTime now)
-{
-	DLockWorkerLease *first = first_due(worker);
-
-	return first == NULL || first->due_at > now;
-}
-
-/* Backends wait for room: begin a pass, unless it has begun. */
-static void
-begin_pass(DLockWorker *worker, DLockTime now)
-{
-	if (worker->pass != 0)
-		return;
-	worker->pass = dlock_database_pass();
-	worker->pass_began = now;
-	worker->pass_swept = false;
-}
-
-/* Is a sweep due?  For a pass there may be one without a rest. */
-static bool
-is_sweep_due(DLockWorker *worker, DLockTime now)
-{
-	if (now < worker->horizon && now < dlock_database_wake_at())
-		return false;
-	return now >= worker->earliest_sweep ||
-		(worker->pass != 0 && !worker->pass_swept && nothing_due(worker, now));
-}
-
-/* Has all been erased that was due when the pass began? */
-static bool
-is_pass_done(DLockWorker *worker)
-{
-	return nothing_due(worker, worker->pass_began) &&
-		(worker->pass_swept || dlock_database_wake_at() > worker->pass_began);
-}
-
-static void
-end_pass(DLockWorker *worker)
-{
-	if (worker->pass != 0)
-		dlock_database_end_pass(worker->pass);
-	worker->pass = 0;
-}
-
 /* Do what is due; returns when to do so again, unless woken. */
 static DLockTime
 do_due(DLockWorker *worker)
 {
 	DLockTime	now = dlock_clock_now();
-	DLockTime	pending = dlock_flush_pending(now, worker->busy);
-	DLockTime	next;
+	DLockTime	pending = dlock_flush_pending(now);
+	uint64		pass = dlock_database_pass();
+	DLockTime	wake_at = DLOCK_TIME_FOREVER;
 
-	begin_pass(worker, now);
 	purge_abandoned();
-
-	if (DLOCK_FAULT_IS_OFF("worker"))
+	if (!DLOCK_FAULT_IS_OFF("worker"))
 	{
-		end_pass(worker);
-		return pending;
+		/*
+		 * If some lease may be dead that is not in the heap; in a pass
+		 * without a rest.
+		 */
+		if (now >= dlock_database_wake_at() && (pass != 0 || now >= worker->earliest_sweep))
+			sweep(worker, now);
+		do
+		{
+			erase_due(worker);
+		} while (pass != 0 && first_due_at(worker) <= now && !ShutdownRequestPending);
+		wake_at = Min(first_due_at(worker), Max(dlock_database_wake_at(), worker->earliest_sweep));
 	}
-	if (is_sweep_due(worker, now))
-		sweep(worker, now);
-	erase_due(worker);
-	next = Min(pending, wake_at(worker));
-	if (worker->pass != 0 && !is_pass_done(worker))
-		return now;
-	end_pass(worker);
-	return next;
+	if (pass != 0)
+		dlock_database_end_pass(pass);
+	return Min(pending, wake_at);
 }
 
-static void
-work(void)
+/*
+ * The worker.  The postmaster restarts it if it ends alone.
+ *
+ * At a SIGTERM it ends after the current work: a sweep and a batch at most, which wait for
+ * nothing.  The server's own handler (die) would log a FATAL error at each shutdown.
+ */
+void
+dlock_worker_main(Datum arg)
 {
-	DLockWorker worker = {0};
+	DLockWorker worker = {.due = pairingheap_allocate(compare_due, NULL)};
 	uint32		wait_event;
 
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	wait_event = WaitEventExtensionNew("DLockWorkerMain");
-	before_shmem_exit(at_exit, (Datum) 0);
-	dlock_flush_set_worker(MyLatch);
 	worker.context = AllocSetContextCreate(TopMemoryContext, "dlock worker",
 										   ALLOCSET_DEFAULT_SIZES);
+	dlock_flush_set_worker(MyLatch);
+	dlock_database_note_deadline(0);	/* the heap is empty: sweep */
 
 	for (;;)
 	{
@@ -515,7 +422,7 @@ work(void)
 
 		ResetLatch(MyLatch);
 		if (ShutdownRequestPending)
-			return;
+			proc_exit(1);
 
 		/* Others may wait until this process has served their interrupts. */
 		CHECK_FOR_INTERRUPTS();
@@ -530,28 +437,10 @@ work(void)
 
 		/* A nap takes a millisecond at least. */
 		now = dlock_clock_now();
-		if (next <= now)
-			continue;
-		worker.busy = false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 dlock_clock_nap_ms(now, next, SWEEP_INTERVAL), wait_event);
+		if (next > now)
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 dlock_clock_nap_ms(now, next, SWEEP_INTERVAL), wait_event);
 	}
-}
-
-/*
- * The worker.  The postmaster restarts it if it ends alone.
- *
- * At a SIGTERM it ends after the current work: a sweep and a batch at most, which wait for
- * nothing.  The server's own handler (die) would log a FATAL error at each shutdown.
- */
-void
-dlock_worker_main(Datum arg)
-{
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	BackgroundWorkerUnblockSignals();
-	work();
-	proc_exit(1);
 }
 
 /*

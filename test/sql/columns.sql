@@ -29,10 +29,8 @@ BEGIN
 END $$;
 SELECT proname FROM pg_proc WHERE pronamespace = 'narrow'::regnamespace ORDER BY proname COLLATE "C";
 
-SELECT * FROM narrow.stat_row();
-\set VERBOSITY sqlstate
-SELECT * FROM wide.stat_row();
 SELECT * FROM narrow.dlock_lease('columns');
+\set VERBOSITY sqlstate
 SELECT * FROM wide.dlock_lease('columns');
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');
 SELECT * FROM wide.dlock_watch('columns-free', NULL, '0');

@@ -138,10 +138,7 @@ same_lease(const DLockLeaseValue *a, const DLockLeaseValue *b)
 static void
 check_page(const Model *model, int slot_class, uint64 incarnation)
 {
-	int			found_class = -1;
-
-	CHECK(dlock_page_kind(page, incarnation, &found_class) == DLOCK_PAGE_SLOTS);
-	CHECK(found_class == slot_class);
+	CHECK(dlock_page_class(page, incarnation) == slot_class);
 	CHECK(((PageHeader) page)->pd_lower <= ((PageHeader) page)->pd_upper);
 	for (int place = 0; place < dlock_page_slot_count(slot_class); place++)
 	{
@@ -149,12 +146,7 @@ check_page(const Model *model, int slot_class, uint64 incarnation)
 
 		CHECK(dlock_page_read(page, place, &lease) == model[place].taken);
 		if (model[place].taken)
-		{
 			CHECK(same_lease(&lease, &model[place].lease));
-			CHECK(dlock_page_token(page, place) == model[place].lease.token);
-		}
-		else
-			CHECK(dlock_page_token(page, place) == DLOCK_TOKEN_NONE);
 	}
 
 	/* The hole, which full-page images leave out, holds nothing. */
@@ -177,7 +169,7 @@ test_changes(void)
 
 			/* Whatever was there before. */
 			memset(block.data, round % 3 == 0 ? 0xFF : 0, BLCKSZ);
-			dlock_page_init_slots(page, incarnation, slot_class);
+			dlock_page_init(page, incarnation, slot_class, InvalidOid);
 			check_page(model, slot_class, incarnation);
 			for (int step = 0; step < 300; step++)
 			{
@@ -193,7 +185,7 @@ test_changes(void)
 				else if (next_random(2) == 0)
 				{
 					slot->taken = false;
-					dlock_page_erase(page, place);
+					dlock_page_erase(page, place, NULL);
 				}
 				else
 				{
@@ -260,7 +252,7 @@ test_spans(void)
 	DLockLeaseValue read;
 
 	current_ok = true;
-	dlock_page_init_slots(page, 7, 0);
+	dlock_page_init(page, 7, 0, InvalidOid);
 	for (DLockTime span = 0; span < 5000; span++)
 	{
 		lease.delay = lease.min_hold = span;
@@ -285,7 +277,7 @@ test_longest(void)
 	lease.name = dlock_bytes(bytes, DLOCK_NAME_MAX);
 	lease.owner = dlock_bytes(bytes + 300, DLOCK_OWNER_MAX);
 	lease.payload = dlock_bytes(bytes + 700, DLOCK_PAYLOAD_MAX);
-	dlock_page_init_slots(page, 7, 2);
+	dlock_page_init(page, 7, 2, InvalidOid);
 	for (int place = 0; place < 4; place++)
 		dlock_page_write(page, place, &lease);
 	for (int place = 0; place < 4; place++)
@@ -296,25 +288,21 @@ test_longest(void)
 static void
 test_kinds(void)
 {
-	DLockPageMeta meta = {12345, 42};
-	DLockPageMeta read;
-	int			slot_class = -1;
-
 	current_ok = true;
 	memset(block.data, 0, BLCKSZ);
-	CHECK(dlock_page_kind(page, 0, &slot_class) == DLOCK_PAGE_UNUSED);
-	CHECK(dlock_page_get_meta(page, &read) == -1);
+	CHECK(dlock_page_class(page, 0) == DLOCK_PAGE_UNUSED);
 
 	memset(block.data, 0xA5, BLCKSZ);
-	dlock_page_init_meta(page, &meta);
-	CHECK(dlock_page_get_meta(page, &read) == DLOCK_PAGE_VERSION);
-	CHECK(read.database == meta.database && read.incarnation == meta.incarnation);
-	CHECK(dlock_page_kind(page, 42, &slot_class) == DLOCK_PAGE_DAMAGED);
+	dlock_page_init(page, 42, 0, 12345);
+	CHECK(dlock_page_head(page)->magic == DLOCK_PAGE_META_MAGIC);
+	CHECK(dlock_page_head(page)->version == DLOCK_PAGE_VERSION);
+	CHECK(dlock_page_head(page)->database == 12345 && dlock_page_head(page)->incarnation == 42);
+	CHECK(dlock_page_class(page, 42) == DLOCK_PAGE_DAMAGED);
 
-	dlock_page_init_slots(page, 42, 1);
-	CHECK(dlock_page_get_meta(page, &read) == -1);
-	CHECK(dlock_page_kind(page, 42, &slot_class) == DLOCK_PAGE_SLOTS && slot_class == 1);
-	CHECK(dlock_page_kind(page, 43, &slot_class) == DLOCK_PAGE_UNUSED);
+	dlock_page_init(page, 42, 1, InvalidOid);
+	CHECK(dlock_page_head(page)->magic != DLOCK_PAGE_META_MAGIC);
+	CHECK(dlock_page_class(page, 42) == 1);
+	CHECK(dlock_page_class(page, 43) == DLOCK_PAGE_UNUSED);
 
 	/* A page that another program has written, or that is broken. */
 	memcpy(before.data, block.data, BLCKSZ);
@@ -322,11 +310,11 @@ test_kinds(void)
 	{
 		memcpy(block.data, before.data, BLCKSZ);
 		block.data[i] ^= 0x40;
-		CHECK(dlock_page_kind(page, 42, &slot_class) == DLOCK_PAGE_DAMAGED);
+		CHECK(dlock_page_class(page, 42) == DLOCK_PAGE_DAMAGED);
 	}
 	memcpy(block.data, before.data, BLCKSZ);
 	((PageHeader) page)->pd_lower = SizeOfPageHeaderData;
-	CHECK(dlock_page_kind(page, 42, &slot_class) == DLOCK_PAGE_DAMAGED);
+	CHECK(dlock_page_class(page, 42) == DLOCK_PAGE_DAMAGED);
 	end_test("meta pages, pages of slots, unused and damaged ones are told apart");
 }
 

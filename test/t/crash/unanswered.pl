@@ -341,8 +341,25 @@ $caller->query_safe("SELECT dlock_group_leave('g', $member)");
 # ---------------------------------------------------------------------------
 
 # Any other error; a cancel that is caught; what was answered before.
-like($caller->query("SELECT dlock_acquire('kept', 'me', '1 h'), 1 / (random() * 0)::int"), qr/^ERROR 22012/, 'another error');
-is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'kept'"), 1, 'another error: held');
+{
+	my $token = $caller->query_safe("SELECT dlock_acquire('kept', 'me', '1 h', mode => 'shared')");
+
+	$holder->query_safe("SELECT dlock_acquire('kept-7', 'holder', '1 h')");
+	$caller->query_safe("SELECT dlock_acquire('kept-7', 'me', '1 h', keep => '1 h')");
+	$holder->query_safe("SELECT dlock_release('kept-7', 'holder')");
+	foreach my $call (
+		"dlock_convert('kept', $token, 'exclusive')",
+		"dlock_acquire('kept-1', 'me', '1 h')",
+		"dlock_acquire_all('{kept-2,kept-3}', 'me', '1 h')",
+		"dlock_acquire_each('{kept-4,kept-5}', '{me,me}', '1 h')",
+		"dlock_acquire_path('kept-6', 'me', '1 h')",
+		"dlock_take('me', '0', '0')")
+	{
+		like($caller->query("SELECT f, 1 / (random() * 0)::int FROM $call f"), qr/^ERROR 22012/, "another error after $call");
+	}
+	is($monitor->query_safe("SELECT string_agg(name, ' ' ORDER BY name) FROM dlock_leases WHERE mode = 'exclusive' AND owner = 'me'"),
+		'kept kept-1 kept-2 kept-3 kept-4 kept-5 kept-6 kept-7', 'another error: held');
+}
 $caller->query_safe(<<'EOC');
 CREATE FUNCTION catch(name text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
