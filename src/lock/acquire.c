@@ -490,7 +490,7 @@ grant(DLockAcquire *acquire)
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
-			dlock_queue_call(item->entry, step->now, DLOCK_CALL_AGAIN);
+			dlock_queue_give_turns(item->entry, step->now, DLOCK_TURNS_AGAIN);
 		}
 	}
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
@@ -551,19 +551,19 @@ keep_place(DLockAcquire *acquire)
 }
 
 /*
- * Call the queues of the locks asked for; with "places", those alone that have places.  A
- * place, or a request of a stopped process, may block this one though its lock is free: until
- * it is called, and for a ttl from then on.
+ * Give turns in the queues of the locks asked for; with "places", in those alone that have
+ * places.  A place, or a request of a stopped process, may block this one though its lock is
+ * free: until it has a turn, and for a ttl from then on.
  */
 static void
-call_queues(DLockAcquire *acquire, bool places)
+give_turns(DLockAcquire *acquire, bool places)
 {
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		DLockSpaceEntry *entry = acquire->items[i].entry;
 
 		if (entry != NULL && (entry->places || !places))
-			dlock_queue_call(entry, acquire->step.now, DLOCK_CALL_ASKED);
+			dlock_queue_give_turns(entry, acquire->step.now, DLOCK_TURNS_ASKED);
 	}
 }
 
@@ -577,7 +577,7 @@ enqueue(DLockAcquire *acquire)
 	DLockTime	now = acquire->step.now;
 
 	if (!acquire->sleeps)
-		call_queues(acquire, true);
+		give_turns(acquire, true);
 	if (!acquire->waits)
 	{
 		DLockStepLack lack = make_requests(acquire, &first);
@@ -622,7 +622,7 @@ try_acquire(DLockStep *step, void *arg)
 	else if (acquire->verdict == DLOCK_RULE_REENTER)
 		lack = reenter(acquire);
 	else if (acquire->verdict == DLOCK_RULE_REFUSE)
-		call_queues(acquire, false);
+		give_turns(acquire, false);
 
 	/* What cannot be granted gives the place up. */
 	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps && acquire->verdict > DLOCK_RULE_REENTER &&

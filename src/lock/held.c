@@ -385,7 +385,7 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
 	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
-	dlock_queue_call(entry, step->now, DLOCK_CALL_AGAIN);
+	dlock_queue_give_turns(entry, step->now, DLOCK_TURNS_AGAIN);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)
 	{

@@ -1,22 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *	  Requests that wait: calling them, staying, leaving.
+ *	  Requests that wait: their turns, staying, leaving.
  *
  * NOTES
  *	  A lock is handed off in two steps, as src/README ("Hand-off") argues.  A
- *	  backend that takes something out of the way of requests *calls* the ones that
- *	  can be granted now: it gives them a turn and wakes their processes.  A process that
- *	  is called takes the lock itself, as it would have done at once had it been
- *	  free (lock/acquire.c).  A call promises nothing, so a request for several
- *	  locks, which can be called for one while another is still held, needs no rules
- *	  of its own.  A conversion is woken, but gets no turn: it lasts no longer
- *	  than the lease that it is for.
+ *	  backend that takes something out of the way of requests gives a *turn* to those
+ *	  that can be granted now, and wakes their processes.  A process that has a turn
+ *	  takes the lock itself, as it would have done at once had it been free
+ *	  (lock/acquire.c).  A turn promises nothing, so a request for several locks, which
+ *	  can have one for a lock while another is still held, needs no rules of its own.
+ *	  A conversion is woken, but gets no turn: it lasts no longer than the lease that it
+ *	  is for.
  *
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.
  *
- *	  A place is a request that no call waits for.  It is called like any other, and
+ *	  A place is a request that no call waits for.  It gets turns like any other, and
  *	  wakes the process that listens for it; without one, it has its turn for as long as it
  *	  is kept, its ttl at most, and its owner asks for it or does not.
  *
@@ -81,7 +81,7 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 	}
 }
 
-/* ---- calling ---- */
+/* ---- turns ---- */
 
 /*
  * Wake the process of a request if its timer is later than "until".  One whose time has
@@ -103,7 +103,7 @@ wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
  * would ask too late.  Returns the mode that it keeps others out in, as a set.
  */
 static uint32
-call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
+wake_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
 				DLockTime now)
 {
 	DLockSpaceLease *own = dlock_holder_converted(dlock_space_entry_of(request), request, now);
@@ -141,7 +141,7 @@ relies_in_front(const DLockSpaceLease *request)
 		previous->process >= 0 && previous->kept;
 }
 
-/* Is none of the requests that follow in a queue to be called now? */
+/* Can none of the requests that follow in a queue get a turn now? */
 bool
 dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 {
@@ -165,17 +165,17 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Call the requests in the queue of a lock that can be granted, and wake the
+ * Give turns to the requests in the queue of a lock that can be granted, and wake the
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
  * Of the requests that are blocked and have a process, the first one has a timer for the end
- * of what blocks it, and calls the others.  The walk ends as soon as everything behind
+ * of what blocks it, and gives turns to the others.  The walk ends as soon as everything behind
  * conflicts, so its cost does not depend on how many requests for leases wait; but it goes
  * on to the request that gets the timer, if one may need it.
  */
 void
-dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
+dlock_queue_give_turns(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockSpaceLease *request = dlock_space_queue(entry);
 	DLockHolderCrowd crowd;
@@ -183,7 +183,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	bool		timed = false;	/* a request has the timer */
 	uint32		asked = 0;		/* modes */
 	uint32		attended;		/* that have not been met */
-	bool		arms = cause != DLOCK_CALL_ASKED;	/* somebody may need
+	bool		arms = cause != DLOCK_TURNS_ASKED;	/* somebody may need
 													 * another timer */
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -196,7 +196,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		return;
 	attended = dlock_place_attended(entry);
 	for (; request != NULL && request->kind == DLOCK_SPACE_CONVERT; request = dlock_space_next(request))
-		ahead |= call_conversion(request, &crowd, ahead, now);
+		ahead |= wake_conversion(request, &crowd, ahead, now);
 	for (; request != NULL; request = dlock_space_next(request))
 	{
 		DLockMode	mode = (DLockMode) request->mode;
@@ -210,7 +210,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			attended--;
 
 		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
-		callable = cause != DLOCK_CALL_KEPT || request->kept;
+		callable = cause != DLOCK_TURNS_KEPT || request->kept;
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
 		{
 			give_turn(request, now);
@@ -299,7 +299,7 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 		return;
 	request->kept = false;		/* it asks just now */
 	if (now >= entry->earliest || dlock_space_queue(entry) != request)
-		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_KEPT);
 }
 
 /*
@@ -327,7 +327,7 @@ dlock_queue_stay(DLockTime now, DLockTime anyway)
  * several locks there.
  */
 void
-dlock_queue_call_mine(void)
+dlock_queue_give_turns_ahead(void)
 {
 	DLockTime	now;
 
@@ -338,7 +338,7 @@ dlock_queue_call_mine(void)
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		if (request->kind != DLOCK_SPACE_ASKED || request->kept)
-			dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
+			dlock_queue_give_turns(dlock_space_entry_of(request), now, DLOCK_TURNS_AGAIN);
 	}
 	dlock_process_unlock_mine();
 }
@@ -355,7 +355,7 @@ dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 
 	if (dlock_space_remove(entry, request))
-		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -371,7 +371,7 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now)
 		if (request->placed && request->process < 0)
 			request->bound_mono = now;
 	}
-	dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+	dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -395,7 +395,7 @@ dlock_queue_move_last(const List *processes, DLockTime now)
 				continue;
 			request->bound_mono = 0;
 			dlock_space_requeue(entry, request);
-			dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+			dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 		}
 	}
 }
@@ -503,7 +503,7 @@ dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLo
 		if (other != NULL)
 			dlock_space_remove(entry, other);
 	}
-	dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+	dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -520,7 +520,7 @@ dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now)
 	keep_until(place, until);
 	place->bound_mono = 0;
 	if (shrinks && place->process < 0)
-		dlock_queue_call(dlock_space_entry_of(place), now, DLOCK_CALL_AGAIN);
+		dlock_queue_give_turns(dlock_space_entry_of(place), now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -603,7 +603,7 @@ leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool l
 		{
 			dlock_place_attend(places[i]);
 			if (is_last)
-				dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+				dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 		}
 		else if (is_last)
 			dlock_queue_remove(places[i], now);

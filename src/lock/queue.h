@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.h
- *	  Requests that wait: calling them, staying, leaving.
+ *	  Requests that wait: their turns, staying, leaving.
  *
  *-------------------------------------------------------------------------
  */
@@ -11,14 +11,14 @@
 #include "lock/process.h"
 #include "space/space.h"
 
-/* Why a queue is called. */
+/* Why turns are given. */
 typedef enum DLockQueueCause
 {
-	DLOCK_CALL_AGAIN,			/* leases have changed; or a request has gone
+	DLOCK_TURNS_AGAIN,			/* leases have changed; or a request has gone
 								 * or moved, or may have been overlooked */
-	DLOCK_CALL_ASKED,			/* a request is blocked: one in front of it
+	DLOCK_TURNS_ASKED,			/* a request is blocked: one in front of it
 								 * may be due for a turn */
-	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last
+	DLOCK_TURNS_KEPT			/* a lease or a turn has run out, or the last
 								 * dead lease has gone: only those that the
 								 * lock kept waiting */
 } DLockQueueCause;
@@ -27,7 +27,7 @@ typedef enum DLockQueueCause
 extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,
 								   DLockPart part);
 extern bool dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead);
-extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
+extern void dlock_queue_give_turns(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
 extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_move_last(const List *processes, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
@@ -38,7 +38,7 @@ extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime 
 extern DLockTime dlock_queue_stay(DLockTime now, DLockTime anyway);
 
 /* without locks */
-extern void dlock_queue_call_mine(void);
+extern void dlock_queue_give_turns_ahead(void);
 extern void dlock_queue_leave(void);
 extern void dlock_queue_dismiss(Oid database);
 extern void dlock_queue_leave_kept(DLockTime keep);

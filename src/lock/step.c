@@ -514,9 +514,9 @@ static void
 give_turns(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
-		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 	else if (dlock_space_holders(entry) == NULL || entry->places)
-		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_KEPT);
 }
 
 /*
@@ -627,7 +627,7 @@ dlock_step_tell_end(DLockStep *step, DLockSpaceLease *lease)
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	for (; lease != NULL; lease = dlock_space_next_part(lease))
-		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_AGAIN);
+		dlock_queue_give_turns(dlock_space_entry_of(lease), step->now, DLOCK_TURNS_AGAIN);
 }
 
 /*

@@ -184,7 +184,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 						(long long) (waited / 1000), (int) (waited % 1000)),
 				 errdetail_log("Blocked by: %s.", blockers)));
 	}
-	dlock_queue_call_mine();
+	dlock_queue_give_turns_ahead();
 }
 
 /*

@@ -176,7 +176,7 @@ inline flush(c)
 	od
 }
 
-/* dlock_queue_call, for one place in the queue */
+/* dlock_queue_give_turns, for one place in the queue */
 inline call_place(l, place)
 {
 	if
@@ -463,7 +463,7 @@ sleep:	/* nap, ResetLatch */
 		:: CANCEL;
 			goto begin
 #ifdef STOP
-		/* check_progress, dlock_queue_call_mine */
+		/* check_progress, dlock_queue_give_turns_ahead */
 		:: atomic {
 				timeout && stopped != NOBODY && !HAS(looked, _pid) ->
 				looked = looked | BIT(_pid);
@@ -597,7 +597,7 @@ quiet:
 	do
 	:: atomic { timeout && UNREAPED(0) -> d_step { reap(0) } }
 	:: atomic { timeout && UNREAPED(1) -> d_step { reap(1) } }
-	/* A caller that does not wait is refused, and calls the queue (call_queues). */
+	/* A caller that does not wait is refused, and calls the queue (give_turns). */
 	:: atomic { timeout && !OPEN(0) && !HAS(called[0], stopped) -> d_step { call(0) } }
 	:: atomic { timeout && !OPEN(1) && !HAS(called[1], stopped) -> d_step { call(1) } }
 	:: timeout && !UNREAPED(0) && !UNREAPED(1) && QUIET(0) && QUIET(1) &&
