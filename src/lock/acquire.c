@@ -77,7 +77,6 @@ typedef struct DLockAcquire
 	const DLockAcquireRequest *request;
 	DLockStep	step;
 	DLockAcquireItem *items;
-	DLockAcquireItem single;
 	bool		sleeps;			/* this process is in the queue for it */
 	bool		waits;			/* the same, or its owner has a place */
 	DLockAcquireGranted *granted;
@@ -124,17 +123,13 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
-	acquire->items = &acquire->single;
+	acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
 	acquire->step.room = (DLockStepRoom)
 	{
 		.data_len = request->owner.len + request->payload.len
 	};
 	dlock_step_begin(&acquire->step, db);
-	if (request->count > 1)
-	{
-		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		acquire->step.pin_room += request->count;
-	}
+	acquire->step.pin_room += request->count;
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
 }
@@ -145,7 +140,7 @@ reserve_memory(DLockAcquire *acquire)
 {
 	DLockStepRoom *room = &acquire->step.room;
 
-	return (room->count == 0 || dlock_space_prepare(room->name_len, room->data_len, room->count)) ?
+	return dlock_space_prepare(room->name_len, room->data_len, room->count) ?
 		DLOCK_LACKS_NOTHING : DLOCK_LACKS_ROOM;
 }
 
@@ -179,7 +174,7 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 	DLockLeaseValue value = {
 		.mode = item->mode,.bind = request->bind,.part = item->part,.role = request->role,
 		.holds = 1,.permits = request->permits,.origin = dlock_clock_origin(),
-		.term = {.ttl = request->ttl},.delay = request->delay,.min_hold = request->min_hold,
+		.term = {.ttl = request->ttl,.deadline = DLOCK_TIME_FOREVER},.delay = request->delay,.min_hold = request->min_hold,
 		.name = item->name,.owner = request->owner
 	};
 
@@ -217,13 +212,7 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 		if (request->kind == DLOCK_SPACE_ASKED && !dlock_space_is_over(request, now))
 			return true;
 	}
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (dlock_holder_blocks_until(lease) > now)
-			return true;
-	}
-	return false;
+	return dlock_holder_survey(entry, now).modes != 0;
 }
 
 /*
@@ -280,7 +269,8 @@ decide(DLockAcquire *acquire)
 		DLockSpaceLease *own;
 
 		item->own = NULL;
-		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
+		item->entry = (item->place != NULL) ? dlock_space_entry_of(item->place) :
+			dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		find_own_place(acquire, item, &owner);
 		if (request->takes && item->place == NULL)
 			return DLOCK_RULE_REFUSE;
@@ -410,26 +400,6 @@ count_leases(DLockAcquire *acquire)
 	return DLOCK_LACKS_LIMIT;
 }
 
-/* Make a request in the queue the lease that it asks for, an intent one of "path". */
-static DLockSpaceLease *
-promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn,
-		DLockSpaceLease *path)
-{
-	DLockSpaceLease *lease = item->place;
-
-	lease->token = value->token;
-	lease->granted_at = value->granted_at;
-	lease->deadline = value->term.deadline;
-	lease->bound_mono = value->term.bound_mono;
-	lease->slot = item->slot;
-	lease->lsn = lsn;
-	lease->confirmed = 0;
-	lease->level = synchronous_commit;
-	dlock_space_promote(item->entry, lease, path);
-	lease->process = process;
-	return lease;
-}
-
 /*
  * Erase dead leases on the locks.  None may get too many holders, intents and weak modes
  * aside.
@@ -503,10 +473,8 @@ grant(DLockAcquire *acquire)
 			granted->lsn = dlock_step_write(step, item->slot, &value);
 			dlock_slot_use(item->slot_class);
 		}
-		lease = acquire->waits ?
-			promote(item, &value, process, granted->lsn, path) :
-			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
-							 granted->lsn, path);
+		lease = dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
+								 granted->lsn, item->place, path);
 		lease->min_until = (request->min_hold > 0) ? step->now + request->min_hold : 0;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 		if (!request->path)
@@ -518,7 +486,7 @@ grant(DLockAcquire *acquire)
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
-			dlock_queue_call(item->entry, step->now, DLOCK_CALL_AGAIN);
+			dlock_queue_give_turns(item->entry, step->now, DLOCK_TURNS_AGAIN);
 		}
 	}
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
@@ -526,7 +494,7 @@ grant(DLockAcquire *acquire)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
 		if (acquire->sleeps)
-			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+			dlock_process_end(MyProcNumber);
 	}
 	return DLOCK_LACKS_NOTHING;
 }
@@ -579,33 +547,33 @@ keep_place(DLockAcquire *acquire)
 }
 
 /*
- * Call the queues of the locks asked for; with "places", those alone that have places.  A
- * place, or a request of a stopped process, may block this one though its lock is free: until
- * it is called, and for a ttl from then on.
+ * Give turns in the queues of the locks asked for; with "places", in those alone that have
+ * places.  A place, or a request of a stopped process, may block this one though its lock is
+ * free: until it has a turn, and for a ttl from then on.
  */
 static void
-call_queues(DLockAcquire *acquire, bool places)
+give_turns(DLockAcquire *acquire, bool places)
 {
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		DLockSpaceEntry *entry = acquire->items[i].entry;
 
 		if (entry != NULL && (entry->places || !places))
-			dlock_queue_call(entry, acquire->step.now, DLOCK_CALL_ASKED);
+			dlock_queue_give_turns(entry, acquire->step.now, DLOCK_TURNS_ASKED);
 	}
 }
 
-/* Put the request into the queues, or have a place in one. */
+/* Put the request into the queues, or have a place in one; stay there if it is there. */
 static DLockStepLack
 enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	DLockSpaceLease *place = acquire->items[0].place;
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
+	DLockTime	now = acquire->step.now;
 
-	if (acquire->sleeps)
-		return DLOCK_LACKS_NOTHING;
-	call_queues(acquire, true);
+	if (!acquire->sleeps)
+		give_turns(acquire, true);
 	if (!acquire->waits)
 	{
 		DLockStepLack lack = make_requests(acquire, &first);
@@ -618,16 +586,15 @@ enqueue(DLockAcquire *acquire)
 		keep_place(acquire);
 		return DLOCK_LACKS_NOTHING;
 	}
-	if (acquire->waits)
+	if (acquire->waits && !acquire->sleeps)
 	{
 		dlock_place_remove(place);
 		dlock_place_set_process(place, MyProcNumber);
-		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
-	acquire->granted->until =
-		dlock_queue_enter(acquire->step.db->shared->oid, &acquire->step.set, request->count,
-						  first, acquire->step.now);
+	if (!acquire->sleeps)
+		dlock_process_begin(&acquire->step.set, first, now);
+	acquire->granted->until = dlock_queue_stay(now, request->anyway);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -651,11 +618,10 @@ try_acquire(DLockStep *step, void *arg)
 	else if (acquire->verdict == DLOCK_RULE_REENTER)
 		lack = reenter(acquire);
 	else if (acquire->verdict == DLOCK_RULE_REFUSE)
-		call_queues(acquire, false);
+		give_turns(acquire, false);
 
 	/* What cannot be granted gives the place up. */
-	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps &&
-		acquire->verdict != DLOCK_RULE_GRANT && acquire->verdict != DLOCK_RULE_REENTER &&
+	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps && acquire->verdict > DLOCK_RULE_REENTER &&
 		acquire->verdict != VERDICT_OTHER_PLACE)
 		leave_queues(acquire);
 	return lack;
@@ -703,8 +669,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	memset(granted, 0, sizeof(DLockAcquireGranted));
 	plan(&acquire, db, request);
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
-	if (request->count > 1)
-		pfree(acquire.items);
+	pfree(acquire.items);
 
 	/*
 	 * Its owner may have replaced the place meanwhile, which is asked for

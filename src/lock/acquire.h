@@ -41,7 +41,8 @@ typedef struct DLockAcquireRequest
 	bool		takes;			/* only by the place that the owner has, which
 								 * this process listens for; "keep" is more
 								 * than zero */
-	DLockTime	anyway;			/* TAKES: when it asks again in any case */
+	DLockTime	anyway;			/* when it asks again in any case, if it waits
+								 * or "takes" */
 	DLockToken *tokens;			/* where to put them, unless NULL */
 	const DLockToken *earlier;	/* tokens that the same call got before ... */
 	int			nearlier;		/* ... and how many */
@@ -65,9 +66,9 @@ typedef struct DLockAcquireGranted
 	DLockToken	token;			/* the first one; KEPT: the id of a place that
 								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
-	DLockTime	until;			/* QUEUED: when to look at the requests; a
-								 * conversion is looked at at once.  KEPT:
-								 * since when it has the place */
+	DLockTime	until;			/* QUEUED: when to ask again at the latest.
+								 * KEPT: since when it has the place, which is
+								 * the id of that */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

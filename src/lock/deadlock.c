@@ -52,7 +52,6 @@ typedef struct DLockDeadlockEdge
 {
 	DLockDeadlockRequest *from;
 	DLockSpaceLease *blocker;
-	bool		is_request;		/* the blocker is a request */
 	DLockDeadlockWait *to;		/* that keeps it from going away */
 } DLockDeadlockEdge;
 
@@ -69,7 +68,6 @@ struct DLockDeadlockWait
 	int			round;			/* of the search that has found it last ... */
 	DLockDeadlockWait *root;	/* ... from this root ... */
 	DLockDeadlockEdge in;		/* ... by this edge */
-	DLockDeadlockEdge *out;		/* in the circle: to the next */
 };
 
 /* A request in the queue of a lock. */
@@ -120,7 +118,6 @@ struct DLockDeadlockOwner
 {
 	DLockOwner	name;			/* key of the table */
 	DLockDeadlockWait *waits;
-	bool		has_root;		/* among them */
 	int			nstuck;			/* of them */
 	DLockDeadlockLease *leases;
 	int			round;			/* of the search that has found its waits last */
@@ -130,22 +127,20 @@ struct DLockDeadlockOwner
 typedef struct DLockDeadlockCheck
 {
 	Oid			database;
-	const DLockOwner *owner;	/* it is for the place of this owner, ... */
-	const DLockBytes *name;		/* ... on this lock; or NULL: for what has the
-								 * number of this process */
+	DLockToken	place;			/* it is for the place with this id; or, if
+								 * zero, for what has the number of this
+								 * process */
 	DLockTime	now;
 	HTAB	   *lock_table;
 	HTAB	   *owner_table;
 	DLockDeadlockLock *locks;
 	DLockDeadlockWait **backends;	/* by process */
-	List	   *owners;			/* that have roots */
 	int			nstuck;			/* waits */
 	int			npositions;
 	List	   *changed;		/* locks */
 	int			round;			/* of the search for a circle */
 	List	   *found;			/* waits to go on from in it */
-	DLockDeadlockWait *victim;	/* the root of the circle, or NULL */
-	DLockDeadlockEdge last;		/* that closes the circle */
+	List	   *circle;			/* of edges, from its root on; or NIL */
 	List	   *moved;			/* processes of requests for several locks */
 } DLockDeadlockCheck;
 
@@ -169,13 +164,8 @@ match_owners(const void *a, const void *b, Size size)
 static bool
 is_checked(const DLockDeadlockCheck *check, const DLockSpaceLease *request)
 {
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name;
-
-	if (check->owner == NULL)
-		return request->process == MyProcNumber;
-	name = dlock_space_entry_name(dlock_space_entry_of(request), buffer);
-	return request->placed && dlock_space_is_owned(request, check->owner) && dlock_name_equal(check->name, &name);
+	return (check->place == DLOCK_TOKEN_NONE) ? request->process == MyProcNumber :
+		request->placed && request->token == check->place;
 }
 
 /* What waits by a request. */
@@ -208,9 +198,6 @@ copy_wait(DLockDeadlockCheck *check, const DLockSpaceLease *request)
 	if (process >= 0)
 		check->backends[process] = wait;
 	wait->is_root = is_checked(check, request);
-	if (wait->is_root && !owner->has_root)
-		check->owners = lappend(check->owners, owner);
-	owner->has_root |= wait->is_root;
 	return wait;
 }
 
@@ -260,8 +247,8 @@ copy_queue(DLockDeadlockCheck *check, DLockSpaceEntry *entry)
 	}
 }
 
-/* Copy a lease, if it is kept from its release; false if not. */
-static bool
+/* Copy a lease, if it is kept from its release. */
+static void
 copy_lease(DLockDeadlockCheck *check, DLockDeadlockLock *lock, DLockSpaceLease *at)
 {
 	char		buffer[DLOCK_OWNER_MAX];
@@ -273,7 +260,14 @@ copy_lease(DLockDeadlockCheck *check, DLockDeadlockLock *lock, DLockSpaceLease *
 	/* What is only closed opens by itself. */
 	if ((owner == NULL && bound_to == NULL) ||
 		!dlock_rule_is_live(dlock_space_whole(at)->deadline, check->now))
-		return false;
+		return;
+
+	/*
+	 * An owner may have an intent for each of a million paths: one is enough.
+	 */
+	if (at->part == DLOCK_PART_INTENT && owner != NULL && owner->leases != NULL && owner->leases->lock == lock &&
+		owner->leases->lease->mode == at->mode && owner->leases->bound_to == bound_to)
+		return;
 	lease = palloc0(sizeof(DLockDeadlockLease));
 	lease->lease = at;
 	lease->lock = lock;
@@ -293,40 +287,16 @@ copy_lease(DLockDeadlockCheck *check, DLockDeadlockLock *lock, DLockSpaceLease *
 		lease->next_bound = bound_to->bound;
 		bound_to->bound = lease;
 	}
-	return true;
 }
 
 /* Copy the leases on a lock, once all that waits has been. */
 static void
 copy_leases(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
 {
-	const DLockSpaceLease *intent = NULL;	/* that was copied last */
-	uint32		taken = 0;
-	bool		has_free_permit = false;
-
 	for (DLockSpaceLease *at = dlock_space_holders(lock->entry); at != NULL; at = dlock_space_next(at))
-	{
-		char		buffer[DLOCK_OWNER_MAX];
-		DLockOwner	owner;
-
-		if (dlock_holder_blocks_until(at) <= check->now)
-			continue;
-
-		/*
-		 * An owner may have an intent for each of a million paths: one is
-		 * enough.
-		 */
-		owner = dlock_space_lease_owner(at, buffer);
-		if (intent != NULL && at->part == DLOCK_PART_INTENT && at->mode == intent->mode &&
-			at->process == intent->process && dlock_space_is_owned(intent, &owner))
-			continue;
-		taken += (at->mode == DLOCK_MODE_PERMIT);
-		if (!copy_lease(check, lock, at))
-			has_free_permit |= (at->mode == DLOCK_MODE_PERMIT);
-		else if (at->part == DLOCK_PART_INTENT)
-			intent = at;
-	}
-	if (has_free_permit || taken < lock->entry->permits)
+		copy_lease(check, lock, at);
+	/* Another permit is free, or will be. */
+	if (lock->nstuck[DLOCK_MODE_PERMIT] < lock->entry->permits)
 		lock->nstuck[DLOCK_MODE_PERMIT] = 0;
 }
 
@@ -348,10 +318,11 @@ copy_waits(DLockDeadlockCheck *check)
 	check->backends = palloc0(MaxBackends * sizeof(DLockDeadlockWait *));
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		if (!dlock_process_waits_in(process, check->database))
+		DLockSpaceLease *request = dlock_process_first(process);
+
+		if (request == NULL || dlock_space_entry_of(request)->database != check->database)
 			continue;
-		for (DLockSpaceLease *request = dlock_process_first(process); request != NULL;
-			 request = dlock_space_request_next(request))
+		for (; request != NULL; request = dlock_space_request_next(request))
 			copy_queue(check, dlock_space_entry_of(request));
 	}
 	for (int i = 0; i < count; i++)
@@ -398,22 +369,11 @@ unstick_wait(DLockDeadlockCheck *check, DLockDeadlockWait *wait)
 		unstick_lease(check, lease);
 }
 
-/* Do requests in these modes block every request behind? */
-static bool
-is_closed(const DLockDeadlockLock *lock, uint32 ahead)
-{
-	for (int mode = 0; mode < DLOCK_MODES; mode++)
-	{
-		if ((lock->entry->asked_modes & DLOCK_RULE_BIT(mode)) && !dlock_rule_waits_behind((DLockMode) mode, ahead))
-			return false;
-	}
-	return true;
-}
-
 /* Go through the queue of a lock, and unstick the waits that nothing stuck blocks. */
 static void
 unstick_in(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
 {
+	const DLockHolderCrowd nobody = {0};
 	uint32		held = 0;
 	uint32		ahead = 0;
 	dlist_mutable_iter at;
@@ -439,7 +399,7 @@ unstick_in(DLockDeadlockCheck *check, DLockDeadlockLock *lock)
 			}
 		}
 		ahead |= DLOCK_RULE_BIT(request->mode);
-		if (request->converted == NULL && is_closed(lock, ahead))
+		if (request->converted == NULL && dlock_queue_is_closed(lock->entry, &nobody, ahead))
 			break;
 	}
 }
@@ -467,12 +427,16 @@ step_to(DLockDeadlockCheck *check, DLockDeadlockEdge edge, DLockDeadlockWait *to
 	DLockDeadlockWait *root = edge.from->wait->root;
 
 	edge.to = to;
-	if (to->nblocked == 0 || check->victim != NULL)
+	if (to->nblocked == 0 || check->circle != NIL)
 		return;
 	if (to == root)
 	{
-		check->victim = root;
-		check->last = edge;
+		DLockDeadlockEdge *last = palloc(sizeof(DLockDeadlockEdge));
+
+		*last = edge;
+		check->circle = list_make1(last);
+		for (DLockDeadlockWait *wait = edge.from->wait; wait != root; wait = wait->in.from->wait)
+			check->circle = lcons(&wait->in, check->circle);
 	}
 	else if (to->round != check->round)
 	{
@@ -526,7 +490,6 @@ step_from(DLockDeadlockCheck *check, DLockDeadlockRequest *request)
 		}
 		ahead = dlist_head_element(DLockDeadlockRequest, in_queue, &lock->queue);
 	}
-	edge.is_request = true;
 	while (ahead->position < request->position)
 	{
 		DLOCK_FAULT("deadlock_compare");
@@ -561,7 +524,7 @@ search_from(DLockDeadlockCheck *check, DLockDeadlockOwner *owner)
 
 		for (DLockDeadlockRequest *request = wait->requests; request != NULL; request = request->next)
 			step_from(check, request);
-		if (check->victim != NULL)
+		if (check->circle != NIL)
 			break;
 	}
 }
@@ -570,32 +533,20 @@ search_from(DLockDeadlockCheck *check, DLockDeadlockOwner *owner)
 static bool
 find_circle(DLockDeadlockCheck *check)
 {
-	DLockDeadlockEdge *edge = &check->last;
-	ListCell   *at;
+	HASH_SEQ_STATUS owners;
+	DLockDeadlockOwner *owner;
 
-	check->victim = NULL;
-	foreach(at, check->owners)
+	check->circle = NIL;
+	hash_seq_init(&owners, check->owner_table);
+	while ((owner = hash_seq_search(&owners)) != NULL)
 	{
-		search_from(check, lfirst(at));
-		if (check->victim != NULL)
-			break;
+		if (check->circle == NIL)
+			search_from(check, owner);
 	}
-	if (check->victim == NULL)
-		return false;
-	for (; edge->from->wait != check->victim; edge = &edge->from->wait->in)
-		edge->from->wait->out = edge;
-	check->victim->out = edge;
-	return true;
+	return check->circle != NIL;
 }
 
 /* ---- what is done about it ---- */
-
-/* Does a backend wait by a request for several locks, which holds nothing? */
-static bool
-is_unit(const DLockDeadlockWait *wait)
-{
-	return wait->process >= 0 && dlock_process_at(wait->process)->count > 1;
-}
 
 /*
  * Move a request for several locks that is in the circle only by its place in a queue to the
@@ -604,17 +555,18 @@ is_unit(const DLockDeadlockWait *wait)
 static bool
 move_unit(DLockDeadlockCheck *check)
 {
-	const DLockDeadlockEdge *edge = check->victim->out;
-	DLockDeadlockWait *unit;
+	DLockDeadlockWait *unit = NULL;
+	ListCell   *at;
 
-	for (; !edge->is_request || !is_unit(edge->to); edge = edge->to->out)
+	foreach(at, check->circle)
 	{
-		if (edge == &check->last)
-			return false;
+		const DLockDeadlockEdge *edge = lfirst(at);
+
+		if (unit == NULL && edge->blocker->kind != DLOCK_SPACE_HELD && edge->to->requests->next != NULL)
+			unit = edge->to;
 	}
-	if (list_length(check->moved) == MaxBackends)
+	if (unit == NULL || list_length(check->moved) == MaxBackends)
 		return false;
-	unit = edge->to;
 	check->moved = lappend_int(check->moved, unit->process);
 	unit->nblocked = 0;
 	for (DLockDeadlockRequest *request = unit->requests; request != NULL; request = request->next)
@@ -634,10 +586,12 @@ static char *
 describe_circle(const DLockDeadlockCheck *check)
 {
 	StringInfoData text;
+	ListCell   *at;
 
 	initStringInfo(&text);
-	for (const DLockDeadlockEdge *edge = check->victim->out;; edge = edge->to->out)
+	foreach(at, check->circle)
 	{
+		const DLockDeadlockEdge *edge = lfirst(at);
 		char		buffers[3][DLOCK_NAME_MAX];
 		DLockBytes	waiter = dlock_space_lease_owner(edge->from->request, buffers[0]).name;
 		DLockBytes	lock = dlock_space_entry_name(edge->from->lock->entry, buffers[1]);
@@ -646,9 +600,8 @@ describe_circle(const DLockDeadlockCheck *check)
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\"; blocked by owner \"%.*s\".",
 						 (text.len > 0) ? "\n" : "", waiter.len, waiter.data,
 						 dlock_name_of_mode(edge->from->mode), lock.len, lock.data, blocker.len, blocker.data);
-		if (edge == &check->last)
-			return text.data;
 	}
+	return text.data;
 }
 
 /* When a check in this database last found nothing stuck, so no circle of anybody. */
@@ -689,11 +642,11 @@ run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockTime since, DLockBy
 		} while (find_circle(check) && move_unit(check));
 	}
 	MemoryContextSwitchTo(caller);
-	if (check->victim == NULL)
+	if (check->circle == NIL)
 		dlock_queue_move_last(check->moved, check->now);
 	else
 	{
-		DLockDeadlockRequest *request = check->victim->out->from;
+		DLockDeadlockRequest *request = ((DLockDeadlockEdge *) linitial(check->circle))->from;
 		char		buffer[DLOCK_NAME_MAX];
 
 		circle = describe_circle(check);
@@ -702,7 +655,7 @@ run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockTime since, DLockBy
 			*name = dlock_name_copy(dlock_space_entry_name(request->lock->entry, buffer));
 			*owner = dlock_space_copy_owner(request->request).name;
 		}
-		if (check->victim->process >= 0)
+		if (request->wait->process >= 0)
 			dlock_queue_remove_mine(check->now);
 		else
 			dlock_queue_remove(request->request, check->now);
@@ -744,34 +697,16 @@ dlock_deadlock_check(DLockDatabase *db, DLockTime *checked)
 	return circle;
 }
 
-/* Places are checked for no more often than every deadlock_timeout. */
-static DLockTime
-long_ago(void)
-{
-	return dlock_clock_now() - (DLockTime) DeadlockTimeout * 1000;
-}
-
 /*
- * Check for a deadlock that the place of an owner on a lock is part of.  If there is one, the
- * place is gone.  Result and conditions as above.
+ * Check for a deadlock that the place with an id is part of; without one, a place for which
+ * this process listens and has asked.  If there is one, the place is gone: "name" and "owner",
+ * unless NULL, are its (palloc'd).  It is checked no more often than every deadlock_timeout.
+ * Result and conditions as above.
  */
 char *
-dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
+dlock_deadlock_check_places(DLockDatabase *db, DLockToken id, DLockBytes *name, DLockBytes *owner)
 {
-	DLockDeadlockCheck check = {.database = db->shared->oid,.owner = owner,.name = name};
+	DLockDeadlockCheck check = {.database = db->shared->oid,.place = id};
 
-	return run_check(db, &check, long_ago(), NULL, NULL);
-}
-
-/*
- * Check for a deadlock that a place is part of for which this process listens and has asked.
- * If there is one, the place is gone: "name" and "owner" are its (palloc'd).  Result and
- * conditions as above.
- */
-char *
-dlock_deadlock_check_client(DLockDatabase *db, DLockBytes *name, DLockBytes *owner)
-{
-	DLockDeadlockCheck check = {.database = db->shared->oid};
-
-	return run_check(db, &check, long_ago(), name, owner);
+	return run_check(db, &check, dlock_clock_now() - (DLockTime) DeadlockTimeout * 1000, name, owner);
 }

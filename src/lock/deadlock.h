@@ -12,7 +12,7 @@
 
 extern bool dlock_deadlock_is_checked(DLockDatabase *db, DLockTime *checked);
 extern char *dlock_deadlock_check(DLockDatabase *db, DLockTime *checked);
-extern char *dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner);
-extern char *dlock_deadlock_check_client(DLockDatabase *db, DLockBytes *name, DLockBytes *owner);
+extern char *dlock_deadlock_check_places(DLockDatabase *db, DLockToken id,
+										 DLockBytes *name, DLockBytes *owner);
 
 #endif							/* DLOCK_DEADLOCK_H */

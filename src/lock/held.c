@@ -120,16 +120,6 @@ run_on_owned(DLockDatabase *db, const DLockBytes *owner_name, DLockHeldAction ac
 	return done;
 }
 
-/* A lease ends at another time than requests in the queue expect: call these. */
-static void
-tell_end(DLockStep *step, DLockSpaceLease *lease)
-{
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
-	for (; lease != NULL; lease = dlock_space_next_part(lease))
-		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_AGAIN);
-}
-
 /* What is said of a lease. */
 typedef struct DLockHeldEnds
 {
@@ -210,19 +200,17 @@ try_renew(DLockStep *step, void *arg)
 		return lack;
 	term = dlock_space_lease_term(lease);
 	renewal = dlock_rule_renew(&term, renew->ttl, step->now, dlock_clock_wall());
-	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
-	{
-		lack = dlock_step_pin(step, lease->slot);
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-	}
+	if (renewal.must_log)
+		lack = dlock_step_pin_lease(step, lease);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
 	lease->called |= renew->found.target->token == DLOCK_TOKEN_NONE;
 	dlock_step_renew(step, lease, &renewal.term, renewal.must_log);
 	renew->lsn = Max(renew->lsn, lease->lsn);
 	if (renewal.term.deadline < term.deadline)
-		tell_end(step, lease);
+		dlock_step_tell_end(step, lease);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -335,22 +323,21 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		.token = lease->token,
 		.mode = mode,
 		.role = lease->role,
+		.term = {.deadline = DLOCK_TIME_FOREVER},
 		.name = dlock_space_entry_name(entry, texts.name),
 		.owner = dlock_space_lease_owner(lease, texts.owner).name
 	};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (!dlock_space_prepare(value.name.len, value.owner.len, 1))
+	step->room = (DLockStepRoom)
 	{
-		step->room = (DLockStepRoom)
-		{
-			.count = 1,.name_len = value.name.len,.data_len = value.owner.len
-		};
+		.count = 1,.name_len = value.name.len,.data_len = value.owner.len
+	};
+	if (!dlock_space_prepare(value.name.len, value.owner.len, 1))
 		return DLOCK_LACKS_ROOM;
-	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	(void) dlock_queue_enter(entry->database, &step->set, 1, place, step->now);
+	dlock_process_begin(&step->set, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -375,9 +362,11 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 								step->now, &until))
 	{
 		convert->answer = convert->may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
-		if (!convert->may_wait || request != NULL)
-			return DLOCK_LACKS_NOTHING;
-		return enqueue_conversion(step, lease, convert->mode);
+		lack = (convert->may_wait && request == NULL) ?
+			enqueue_conversion(step, lease, convert->mode) : DLOCK_LACKS_NOTHING;
+		if (convert->may_wait && lack == DLOCK_LACKS_NOTHING)
+			convert->granted->until = dlock_queue_stay(step->now, DLOCK_TIME_FOREVER);
+		return lack;
 	}
 
 	lack = dlock_step_tidy(step, entry);
@@ -391,14 +380,11 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	if (request != NULL)
-	{
-		dlock_space_remove(entry, request);
-		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
-	}
+		dlock_queue_remove_mine(step->now);
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
 	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
-	dlock_queue_call(entry, step->now, DLOCK_CALL_AGAIN);
+	dlock_queue_give_turns(entry, step->now, DLOCK_TURNS_AGAIN);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)
 	{
@@ -473,7 +459,6 @@ close_lock(DLockStep *step, DLockSpaceLease *lease)
 	DLockTerm	term = {0, step->now, step->now, 0};
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_database_note_deadline(until);
 	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
@@ -631,11 +616,12 @@ try_force(DLockStep *step, void *arg)
 		released += !whole->stopped;
 		note_forced(told, whole, step->now);
 		dlock_space_stop(whole, told->closed_for, step->now);
+		whole->unwritten = whole->slot != DLOCK_SLOT_NONE;
 	}
 	if (force->count > 0)
 		dlock_database_note_deadline(step->now);
 	dlock_stat_count(DLOCK_STAT_RELEASE, released);
-	dlock_queue_pass_by(entry, step->now, force->count == 0);
+	dlock_queue_pass_by(entry, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -645,8 +631,8 @@ try_force(DLockStep *step, void *arg)
  * one that has the lock closed does so no longer.  Places that no process listens for are
  * passed by.  Returns how many leases, and tells in "ended" (palloc'd) what they were.
  *
- * They are dead then; dlock_held_expire() erases them and calls the requests that wait.
- * So a conversion that waits cannot save one of these leases.
+ * They have ended then, so a conversion that waits cannot save one of them;
+ * dlock_held_expire() erases them, or writes that they have.
  */
 int
 dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForced **ended)
@@ -674,7 +660,6 @@ typedef struct DLockHeldExpiry
 {
 	DLockHeldFind found;
 	DLockHeldStop how;			/* if it is stopped */
-	bool		forced;
 	DLockTime	until;			/* zero: the lease is gone */
 } DLockHeldExpiry;
 
@@ -693,16 +678,15 @@ try_expire(DLockStep *step, void *arg)
 	if (expiry->until > step->now)
 	{
 		DLockTerm	ended = {0, lease->deadline, lease->deadline, 0};
-		bool		writes = lease->slot != DLOCK_SLOT_NONE && (expiry->forced || lease->unwritten);
 
-		lack = writes ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-		if (writes)
-			dlock_step_rewrite(step, lease, expiry->forced ? &ended : NULL);
-		if (expiry->forced)
-			tell_end(step, lease);
-		return DLOCK_LACKS_NOTHING;
+		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
+		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
+		{
+			dlock_step_rewrite(step, lease, lease->stopped ? &ended : NULL);
+			if (lease->stopped)
+				dlock_step_tell_end(step, lease);
+		}
+		return lack;
 	}
 
 	lack = dlock_step_erase_lease(step, lease);
@@ -715,15 +699,13 @@ try_expire(DLockStep *step, void *arg)
 
 /*
  * Remove a lease if it is dead, or write it if only memory has it as it is.  Returns zero
- * when it is gone, else until when it keeps others out.  If it was ended by force
- * ("forced") and keeps its lock closed, that is written, and the requests that wait are
- * called.
+ * when it is gone, else until when it keeps others out.
  */
 DLockTime
-dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool forced)
+dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockHolderTarget target = {.hash = hash,.token = token};
-	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = forced};
+	DLockHeldExpiry expiry = {.found = {.target = &target}};
 	DLockStep	step;
 
 	(void) run_on_found(&step, db, &expiry.found, try_expire);
@@ -751,7 +733,6 @@ try_stop(DLockStep *step, void *arg)
 	DLockHeldExpiry *end = arg;
 	DLockStepLack lack = find_any(step, &end->found);
 	DLockSpaceLease *lease = end->found.lease;
-	DLockTime	delay;
 
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL ||
 		!dlock_rule_is_live(lease->deadline, step->now))
@@ -765,10 +746,7 @@ try_stop(DLockStep *step, void *arg)
 		dlock_database_note_deadline(dlock_holder_due_at(lease));
 		return DLOCK_LACKS_NOTHING;
 	}
-	delay = delay_of(lease, end->how, step->now);
-	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
-		dlock_database_note_deadline(step->now + delay);
-	dlock_step_stop_lease(step, lease, delay);
+	dlock_step_stop_lease(step, lease, delay_of(lease, end->how, step->now));
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -49,8 +49,7 @@ extern bool dlock_held_release(DLockDatabase *db, const DLockHolderTarget *targe
 extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
 									DLockHeldForced **ended);
-extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token,
-								   bool forced);
+extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token);
 extern void dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							DLockHeldStop how);
 

@@ -25,7 +25,7 @@
 #include "lock/process.h"
 #include "space/holder.h"
 
-static DLockProcessShared *places = NULL;
+static DLockProcessShared *entries = NULL;
 
 void
 dlock_process_request(void)
@@ -33,32 +33,25 @@ dlock_process_request(void)
 	RequestAddinShmemSpace(mul_size(sizeof(DLockProcessShared), MaxBackends));
 }
 
-/* Create the places; with AddinShmemInitLock held. */
+/* Create the entries; with AddinShmemInitLock held. */
 void
 dlock_process_startup(void)
 {
 	bool		found;
 	Size		size = mul_size(sizeof(DLockProcessShared), MaxBackends);
 
-	places = ShmemInitStruct("dlock waits", size, &found);
+	entries = ShmemInitStruct("dlock waits", size, &found);
 	if (!found)
-		memset(places, 0, size);
+		memset(entries, 0, size);
 }
 
-/* The place of a process, by its number (MyProcNumber). */
+/* The entry of a process, by its number (MyProcNumber). */
 DLockProcessShared *
 dlock_process_at(int process)
 {
 	Assert(process >= 0 && process < MaxBackends);
 	DLOCK_FAULT_COUNT(DLOCK_COST_PLACES);
-	return &places[process];
-}
-
-/* The place of this process. */
-DLockProcessShared *
-dlock_process_mine(void)
-{
-	return &places[MyProcNumber];
+	return &entries[process];
 }
 
 /*
@@ -68,54 +61,61 @@ dlock_process_mine(void)
 DLockSpaceLease *
 dlock_process_first(int process)
 {
-	const DLockProcessShared *wait = dlock_process_at(process);
-
-	return (wait->state == DLOCK_PROCESS_WAITING) ? dlock_space_lease_at(wait->first) : NULL;
+	return dlock_space_lease_at(dlock_process_at(process)->first);
 }
 
 /*
- * Lock the partitions of what this process waits for; they are told in "set".  False, and
- * nothing locked, if it does not wait, maybe since the extension was dropped.
+ * Lock the partitions of what this process waits for.  False, and nothing locked, if it
+ * does not wait, maybe since the extension was dropped.
  */
 bool
-dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set)
+dlock_process_lock_mine(LWLockMode mode)
 {
-	volatile DLockProcessShared *mine = dlock_process_mine();
+	const DLockProcessShared *mine = dlock_process_at(MyProcNumber);
 
-	if (mine->state != DLOCK_PROCESS_WAITING)
+	if (mine->first == DLOCK_MEMORY_NONE)
 		return false;
-	*set = dlock_process_mine()->set;
-	dlock_partition_lock_set(set, mode);
-	if (mine->state == DLOCK_PROCESS_WAITING)
+	dlock_partition_lock_set(&mine->set, mode);
+	if (mine->first != DLOCK_MEMORY_NONE)
 		return true;
-	dlock_partition_unlock_set(set);
+	dlock_process_unlock_mine();
 	return false;
 }
 
-/*
- * A process that waits does so no longer; "state" is what it is from now on.
- * The partitions of all its requests must be locked exclusively.  Cannot fail.
- */
+/* Unlock them, whether or not it waits still. */
 void
-dlock_process_end(int process, DLockProcessState state)
+dlock_process_unlock_mine(void)
 {
-	DLockProcessShared *wait = dlock_process_at(process);
-
-	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_PROCESS_WAITING);
-	pg_write_barrier();
-	wait->state = state;
+	dlock_partition_unlock_set(&dlock_process_at(MyProcNumber)->set);
 }
 
 /*
- * Does a process wait for a lock of this database?  Without the partitions of its
- * requests locked this is only a hint.
+ * This process begins to wait by requests that are in their queues.  The partitions of the
+ * set, which are theirs, must be locked exclusively.
  */
-bool
-dlock_process_waits_in(int process, Oid database)
+void
+dlock_process_begin(const DLockPartitionSet *set, DLockMemoryRef first, DLockTime now)
 {
-	volatile DLockProcessShared *wait = dlock_process_at(process);
+	DLockProcessShared *mine = dlock_process_at(MyProcNumber);
 
-	return wait->state == DLOCK_PROCESS_WAITING && wait->database == database;
+	Assert(dlock_partition_set_is_mine(set) && mine->first == DLOCK_MEMORY_NONE);
+	*mine = (DLockProcessShared)
+	{
+		first, *set, now
+	};
+}
+
+/*
+ * A process that waits does so no longer.  The partitions of all its requests must be
+ * locked exclusively.  Cannot fail.
+ */
+void
+dlock_process_end(int process)
+{
+	DLockProcessShared *wait = dlock_process_at(process);
+
+	Assert(dlock_partition_set_is_mine(&wait->set) && wait->first != DLOCK_MEMORY_NONE);
+	wait->first = DLOCK_MEMORY_NONE;
 }
 
 /* ---- who blocks them, for people to read ---- */
@@ -187,9 +187,8 @@ dlock_process_describe_blockers(void)
 {
 	DLockProcessBlockers *owners = palloc0(sizeof(DLockProcessBlockers));
 	StringInfoData text;
-	DLockPartitionSet set;
 
-	if (dlock_process_lock_mine(LW_SHARED, &set))
+	if (dlock_process_lock_mine(LW_SHARED))
 	{
 		DLockTime	now = dlock_clock_now();
 
@@ -197,7 +196,7 @@ dlock_process_describe_blockers(void)
 			 request != NULL && owners->count == 0;
 			 request = dlock_space_request_next(request))
 			dlock_process_find_blockers(request, now, owners);
-		dlock_partition_unlock_set(&set);
+		dlock_process_unlock_mine();
 	}
 
 	initStringInfo(&text);

@@ -13,30 +13,17 @@
 #include "base/compat.h"
 #include "space/space.h"
 
-typedef enum DLockProcessState
-{
-	DLOCK_PROCESS_IDLE,			/* it is in no queue */
-	DLOCK_PROCESS_WAITING,
-	DLOCK_PROCESS_DROPPED		/* the extension was dropped */
-} DLockProcessState;
-
 /*
  * What a process waits for.
  *
- * While the state is WAITING, all but "called" is protected by the locks of the
- * partitions in "set": any of them is enough to read, all of them exclusively
- * are needed to change.  While it is anything else the process itself is the
- * only one to change it.
+ * While it has a request, this is protected by the locks of the partitions in "set":
+ * any of them is enough to read, all of them exclusively are needed to change.
+ * While it has none the process itself is the only one to change it.
  */
 typedef struct DLockProcessShared
 {
-	DLockProcessState state;
-	bool		called;			/* a request of it was; set by anyone, cleared
-								 * by the process */
-	Oid			database;
+	DLockMemoryRef first;		/* of its requests; none if it does not wait */
 	DLockPartitionSet set;		/* the partitions of its requests */
-	int			count;			/* of requests */
-	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
 } DLockProcessShared;
 
@@ -62,11 +49,11 @@ extern void dlock_process_startup(void);
 
 /* what a process waits for */
 extern DLockProcessShared *dlock_process_at(int process);
-extern DLockProcessShared *dlock_process_mine(void);
 extern DLockSpaceLease *dlock_process_first(int process);
-extern bool dlock_process_lock_mine(LWLockMode mode, DLockPartitionSet *set);
-extern bool dlock_process_waits_in(int process, Oid database);
-extern void dlock_process_end(int process, DLockProcessState state);
+extern bool dlock_process_lock_mine(LWLockMode mode);
+extern void dlock_process_unlock_mine(void);
+extern void dlock_process_begin(const DLockPartitionSet *set, DLockMemoryRef first, DLockTime now);
+extern void dlock_process_end(int process);
 
 /* who blocks it */
 extern void dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode,

@@ -1,22 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *	  Requests that wait: calling them, looking, leaving.
+ *	  Requests that wait: their turns, staying, leaving.
  *
  * NOTES
  *	  A lock is handed off in two steps, as src/README ("Hand-off") argues.  A
- *	  backend that takes something out of the way of requests *calls* the ones that
- *	  can be granted now: it gives them a turn and wakes their processes.  A process that
- *	  is called takes the lock itself, as it would have done at once had it been
- *	  free (lock/acquire.c).  A call promises nothing, so a request for several
- *	  locks, which can be called for one while another is still held, needs no rules
- *	  of its own.  A conversion is woken, but gets no turn: it lasts no longer
- *	  than the lease that it is for.
+ *	  backend that takes something out of the way of requests gives a *turn* to those
+ *	  that can be granted now, and wakes their processes.  A process that has a turn
+ *	  takes the lock itself, as it would have done at once had it been free
+ *	  (lock/acquire.c).  A turn promises nothing, so a request for several locks, which
+ *	  can have one for a lock while another is still held, needs no rules of its own.
+ *	  A conversion is woken, but gets no turn: it lasts no longer than the lease that it
+ *	  is for.
  *
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.
  *
- *	  A place is a request that no call waits for.  It is called like any other, and
+ *	  A place is a request that no call waits for.  It gets turns like any other, and
  *	  wakes the process that listens for it; without one, it has its turn for as long as it
  *	  is kept, its ttl at most, and its owner asks for it or does not.
  *
@@ -81,7 +81,7 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 	}
 }
 
-/* ---- calling ---- */
+/* ---- turns ---- */
 
 /*
  * Wake the process of a request if its timer is later than "until".  One whose time has
@@ -100,10 +100,10 @@ wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
 
 /*
  * Wake the process of a conversion that can be made, or whose lease has ended, or if it
- * would look too late.  Returns the mode that it keeps others out in, as a set.
+ * would ask too late.  Returns the mode that it keeps others out in, as a set.
  */
 static uint32
-call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
+wake_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
 				DLockTime now)
 {
 	DLockSpaceLease *own = dlock_holder_converted(dlock_space_entry_of(request), request, now);
@@ -141,9 +141,9 @@ relies_in_front(const DLockSpaceLease *request)
 		previous->process >= 0 && previous->kept;
 }
 
-/* Is none of the requests that follow in a queue to be called now? */
-static bool
-is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
+/* Can none of the requests that follow in a queue get a turn now? */
+bool
+dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 {
 	for (int mode = 0; mode < DLOCK_MODES; mode++)
 	{
@@ -161,51 +161,45 @@ give_turn(DLockSpaceLease *request, DLockTime now)
 	request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
 	if (request->process < 0)
 		request->bound_mono = Min(request->bound_mono, request->confirmed);
-	else if (!request->placed)
-		dlock_process_at(request->process)->called = true;
 	wake(request);
 }
 
 /*
- * Call the requests in the queue of a lock that can be granted, and wake the
+ * Give turns to the requests in the queue of a lock that can be granted, and wake the
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
  * Of the requests that are blocked and have a process, the first one has a timer for the end
- * of what blocks it, and calls the others.  The walk ends as soon as everything behind
+ * of what blocks it, and gives turns to the others.  The walk ends as soon as everything behind
  * conflicts, so its cost does not depend on how many requests for leases wait; but it goes
  * on to the request that gets the timer, if one may need it.
  */
 void
-dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
+dlock_queue_give_turns(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
+	DLockSpaceLease *request = dlock_space_queue(entry);
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
 	bool		timed = false;	/* a request has the timer */
 	uint32		asked = 0;		/* modes */
 	uint32		attended;		/* that have not been met */
-	bool		arms = cause != DLOCK_CALL_ASKED;	/* somebody may need
+	bool		arms = cause != DLOCK_TURNS_ASKED;	/* somebody may need
 													 * another timer */
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (dlock_space_queue(entry) == NULL)
+	if (request == NULL)
 		return;
 	crowd = dlock_holder_survey(entry, now);
-	if (!arms && is_closed(entry, &crowd, 0))
+	if (!arms && dlock_queue_is_closed(entry, &crowd, 0))
 		return;
 	attended = entry->nattended;
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
+	for (; request != NULL && request->kind == DLOCK_SPACE_CONVERT; request = dlock_space_next(request))
+		ahead |= wake_conversion(request, &crowd, ahead, now);
+	for (; request != NULL; request = dlock_space_next(request))
 	{
 		DLockMode	mode = (DLockMode) request->mode;
 		bool		blocked;
 		bool		callable;
-
-		if (request->kind != DLOCK_SPACE_ASKED)
-		{
-			ahead |= call_conversion(request, &crowd, ahead, now);
-			continue;
-		}
 
 		asked |= DLOCK_RULE_BIT(mode);
 		if (dlock_space_is_over(request, now))
@@ -214,7 +208,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			attended--;
 
 		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
-		callable = cause != DLOCK_CALL_KEPT || request->kept;
+		callable = cause != DLOCK_TURNS_KEPT || request->kept;
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
 		{
 			give_turn(request, now);
@@ -252,7 +246,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		if (!blocked && callable)
 			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && !timed))
+		if (dlock_queue_is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && !timed))
 			return;
 	}
 	entry->asked_modes = asked;
@@ -260,92 +254,32 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 
 /* ---- this process ---- */
 
-/* Is a request to be looked at anew by its call, whether or not it could be granted? */
-static bool
-is_overtaken(DLockSpaceLease *request, DLockTime now)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner;
-
-	if (request->kind == DLOCK_SPACE_CONVERT)
-		return dlock_holder_converted(entry, request, now) == NULL;
-	owner = dlock_space_lease_owner(request, buffer);
-	return is_owned_otherwise(request, now) ||
-		dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
-}
-
 /*
- * Does a request have to wait longer?  "until" is when to look again, which its process
- * does at "anyway" in any case.  Its partition must be locked exclusively.
+ * A request waits longer, and gives up its turn, to get another one later.  Returns when its
+ * process asks again, which it does at "anyway" in any case: what blocks it may end then.
+ * Its partition must be locked exclusively.
  */
-static bool
-keeps_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
+static DLockTime
+wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockSpaceLease *own = NULL;
+	DLockTime	until;
 	bool		blocked;
 
-	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
-									  own, request, now, until);
+									  own, request, now, &until);
 	if (own != NULL)
-		*until = Min(*until, own->deadline);
-	/* One in front looks in time, and calls this one, too. */
+		until = Min(until, own->deadline);
+	/* One in front asks in time, and calls this one, too. */
 	else if (!blocked || relies_in_front(request))
-		*until = DLOCK_TIME_FOREVER;
-	request->deadline = Min(*until, anyway);
+		until = DLOCK_TIME_FOREVER;
+	request->deadline = Min(until, anyway);
 	request->kept = blocked || request->placed;
-	return blocked;
-}
-
-/*
- * Do the requests of this process have to wait longer?  "until" is when to look again.
- * Their partitions must be locked exclusively.
- */
-static bool
-are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
-{
-	bool		kept = false;
-
-	*until = DLOCK_TIME_FOREVER;
-	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
-		 request != NULL; request = dlock_space_request_next(request))
-	{
-		DLockTime	ends;
-
-		kept |= keeps_waiting(request, now, anyway, &ends);
-		*until = Min(*until, ends);
-	}
-	return kept;
-}
-
-/*
- * This process begins to wait for "count" requests, the first of which is at
- * "first".  The partitions of the set must be locked exclusively.
- *
- * Returns when to look at them, see dlock_queue_look(); the process looks after
- * deadlock_timeout in any case.
- */
-DLockTime
-dlock_queue_enter(Oid database, const DLockPartitionSet *set, int count,
-				  DLockMemoryRef first, DLockTime now)
-{
-	DLockProcessShared *mine = dlock_process_mine();
-	DLockTime	until;
-
-	Assert(mine->state == DLOCK_PROCESS_IDLE);
-	mine->called = false;
-	mine->database = database;
-	mine->set = *set;
-	mine->count = count;
-	mine->first = first;
-	mine->since = now;
-	pg_write_barrier();
-	mine->state = DLOCK_PROCESS_WAITING;
-	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
+	request->bound_mono = 0;
+	return until;
 }
 
 /*
@@ -362,51 +296,28 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 	if (request->kind != DLOCK_SPACE_ASKED || request->deadline > now)
 		return;
 	(void) dlock_holder_survey(entry, now);
-	request->kept = false;		/* it looks just now */
+	request->kept = false;		/* it asks just now */
 	if (now >= entry->earliest || dlock_space_queue(entry) != request)
-		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_KEPT);
 }
 
 /*
- * See what has become of what this process waits for.
- *
- * If it goes on waiting, "until" is when to look again at the latest: what
- * blocks it may end then.  "anyway" is when the process looks in any case, so it
- * need not be woken for what happens later.  No lock may be held.
+ * This process has asked in vain, and waits on.  Returns when to ask again at the latest.
+ * "anyway" is when it asks in any case, so it need not be woken for what happens later.
+ * The partitions of its requests must be locked exclusively.
  */
-DLockQueueNews
-dlock_queue_look(DLockTime anyway, DLockTime *until)
+DLockTime
+dlock_queue_stay(DLockTime now, DLockTime anyway)
 {
-	DLockPartitionSet set;
-	DLockTime	now;
-	DLockQueueNews news = DLOCK_QUEUE_READY;
-	bool		overtaken = false;
+	DLockTime	until = DLOCK_TIME_FOREVER;
 
-	/* Most likely it can be granted: to ask tells. */
-	if (dlock_process_mine()->called)
-	{
-		dlock_process_mine()->called = false;
-		return DLOCK_QUEUE_READY;
-	}
-	if (!dlock_process_lock_mine(LW_EXCLUSIVE, &set))
-		return DLOCK_QUEUE_GONE;
-
-	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
-		overtaken |= is_overtaken(request, now);
 		pass_on(request, now);
+		until = Min(until, wait_longer(request, now, anyway));
 	}
-	if (!overtaken && are_kept_waiting(now, anyway, until))
-		news = DLOCK_QUEUE_WAIT;
-
-	/* It goes on waiting: give up its turns, to get others later. */
-	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
-		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
-		request->bound_mono = 0;
-	dlock_partition_unlock_set(&set);
-	return news;
+	return until;
 }
 
 /*
@@ -415,21 +326,20 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
  * several locks there.
  */
 void
-dlock_queue_call_mine(void)
+dlock_queue_give_turns_ahead(void)
 {
-	DLockPartitionSet set;
 	DLockTime	now;
 
-	if (!dlock_process_lock_mine(LW_EXCLUSIVE, &set))
+	if (!dlock_process_lock_mine(LW_EXCLUSIVE))
 		return;
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		if (request->kind != DLOCK_SPACE_ASKED || request->kept)
-			dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
+			dlock_queue_give_turns(dlock_space_entry_of(request), now, DLOCK_TURNS_AGAIN);
 	}
-	dlock_partition_unlock_set(&set);
+	dlock_process_unlock_mine();
 }
 
 /* ---- leaving ---- */
@@ -442,21 +352,17 @@ void
 dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	bool		is_last = dlock_space_holders(entry) == NULL &&
-		dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
 
-	dlock_space_remove(entry, request);
-	if (!is_last)
-		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+	if (dlock_space_remove(entry, request))
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 }
 
 /*
  * A lock is opened by force: places without a process are passed by until they are asked
- * for.  With "calls", the queue is called; else the caller does that.  The partition must
- * be locked exclusively.
+ * for, and the queue is called.  The partition must be locked exclusively.
  */
 void
-dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
+dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now)
 {
 	for (DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
 		 request != NULL; request = dlock_space_next(request))
@@ -464,8 +370,7 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
 		if (request->placed && request->process < 0)
 			request->bound_mono = now;
 	}
-	if (calls)
-		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+	dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -482,21 +387,14 @@ dlock_queue_move_last(const List *processes, DLockTime now)
 		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
 			 request != NULL; request = dlock_space_request_next(request))
 		{
+			DLockSpaceEntry *entry = dlock_space_entry_of(request);
+
 			/* At the end it stands already, and blocks nobody. */
 			if (dlock_space_next(request) == NULL)
 				continue;
 			request->bound_mono = 0;
-			dlock_space_requeue(dlock_space_entry_of(request), request);
-		}
-	}
-	foreach(at, processes)
-	{
-		for (DLockSpaceLease *request = dlock_process_first(lfirst_int(at));
-			 request != NULL; request = dlock_space_request_next(request))
-		{
-			/* If it is the first still, there is nobody that it made way for. */
-			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
-				dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
+			dlock_space_requeue(entry, request);
+			dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 		}
 	}
 }
@@ -510,28 +408,25 @@ dlock_queue_remove_mine(DLockTime now)
 {
 	DLockSpaceLease *next;
 
-	Assert(dlock_partition_set_is_mine(&dlock_process_mine()->set));
+	Assert(dlock_partition_set_is_mine(&dlock_process_at(MyProcNumber)->set));
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = next)
 	{
 		next = dlock_space_request_next(request);
 		dlock_queue_remove(request, now);
 	}
-	dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+	dlock_process_end(MyProcNumber);
 }
 
 /* Wait no longer, if this process does.  Cannot fail. */
 void
 dlock_queue_leave(void)
 {
-	DLockPartitionSet set;
-
-	if (dlock_process_lock_mine(LW_EXCLUSIVE, &set))
+	if (dlock_process_lock_mine(LW_EXCLUSIVE))
 	{
 		dlock_queue_remove_mine(dlock_clock_now());
-		dlock_partition_unlock_set(&set);
+		dlock_process_unlock_mine();
 	}
-	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;
 }
 
 /*
@@ -545,17 +440,17 @@ dlock_queue_dismiss(Oid database)
 	dlock_partition_lock_set(&dlock_partition_all, LW_EXCLUSIVE);
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockSpaceLease *request;
+		DLockSpaceLease *request = dlock_process_first(process);
 		DLockSpaceLease *next;
 
-		if (!dlock_process_waits_in(process, database))
+		if (request == NULL || dlock_space_entry_of(request)->database != database)
 			continue;
-		for (request = dlock_process_first(process); request != NULL; request = next)
+		for (; request != NULL; request = next)
 		{
 			next = dlock_space_request_next(request);
 			dlock_space_remove(dlock_space_entry_of(request), request);
 		}
-		dlock_process_end(process, DLOCK_PROCESS_DROPPED);
+		dlock_process_end(process);
 		dlock_partition_wake(process);
 	}
 	dlock_partition_unlock_set(&dlock_partition_all);
@@ -607,7 +502,7 @@ dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLo
 		if (other != NULL)
 			dlock_space_remove(entry, other);
 	}
-	dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+	dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -624,7 +519,7 @@ dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now)
 	keep_until(place, until);
 	place->bound_mono = 0;
 	if (shrinks && place->process < 0)
-		dlock_queue_call(dlock_space_entry_of(place), now, DLOCK_CALL_AGAIN);
+		dlock_queue_give_turns(dlock_space_entry_of(place), now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -634,30 +529,24 @@ dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now)
 void
 dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway)
 {
-	DLockTime	until;
-
 	Assert(place->placed);
 	dlock_place_set_process(place, MyProcNumber);
 	place->called = false;
-	place->bound_mono = 0;
-	(void) keeps_waiting(place, now, anyway, &until);
+	(void) wait_longer(place, now, anyway);
 }
 
 /* This process waits no longer, if it does.  Its request becomes a place, unless "keep" is zero. */
 void
 dlock_queue_leave_kept(DLockTime keep)
 {
-	DLockProcessShared *mine = dlock_process_mine();
-	DLockPartitionSet set;
-
-	if (keep > 0 && dlock_process_lock_mine(LW_EXCLUSIVE, &set))
+	if (keep > 0 && dlock_process_lock_mine(LW_EXCLUSIVE))
 	{
 		DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		DLockTime	now = dlock_clock_now();
 
-		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
-		dlock_queue_keep(request, mine->since, now + keep, now);
-		dlock_partition_unlock_set(&set);
+		dlock_process_end(MyProcNumber);
+		dlock_queue_keep(request, dlock_process_at(MyProcNumber)->since, now + keep, now);
+		dlock_process_unlock_mine();
 	}
 	dlock_queue_leave();
 }
@@ -713,7 +602,7 @@ leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool l
 		{
 			dlock_place_attend(places[i]);
 			if (is_last)
-				dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+				dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 		}
 		else if (is_last)
 			dlock_queue_remove(places[i], now);

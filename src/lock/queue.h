@@ -1,36 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * queue.h
- *	  Requests that wait: calling them, looking, leaving.
+ *	  Requests that wait: their turns, staying, leaving.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef DLOCK_QUEUE_H
 #define DLOCK_QUEUE_H
 
-#include "storage/proc.h"
-
-#include "base/compat.h"
 #include "lock/process.h"
 #include "space/space.h"
 
-/* What a process finds when it looks at what it waits for. */
-typedef enum DLockQueueNews
-{
-	DLOCK_QUEUE_WAIT,			/* nothing to be done before the given time */
-	DLOCK_QUEUE_READY,			/* ask again */
-	DLOCK_QUEUE_GONE			/* it no longer waits: the extension was
-								 * dropped */
-} DLockQueueNews;
-
-/* Why a queue is called. */
+/* Why turns are given. */
 typedef enum DLockQueueCause
 {
-	DLOCK_CALL_AGAIN,			/* leases have changed; or a request has gone
+	DLOCK_TURNS_AGAIN,			/* leases have changed; or a request has gone
 								 * or moved, or may have been overlooked */
-	DLOCK_CALL_ASKED,			/* a request is blocked: one in front of it
+	DLOCK_TURNS_ASKED,			/* a request is blocked: one in front of it
 								 * may be due for a turn */
-	DLOCK_CALL_KEPT				/* a lease or a turn has run out, or the last
+	DLOCK_TURNS_KEPT			/* a lease or a turn has run out, or the last
 								 * dead lease has gone: only those that the
 								 * lock kept waiting */
 } DLockQueueCause;
@@ -38,21 +26,19 @@ typedef enum DLockQueueCause
 /* under partition locks */
 extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,
 								   DLockPart part);
-extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
-extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
+extern bool dlock_queue_is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead);
+extern void dlock_queue_give_turns(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
+extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_move_last(const List *processes, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
 extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
 extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now);
 extern void dlock_queue_keep_on(DLockSpaceLease *place, DLockTime until, DLockTime now);
 extern void dlock_queue_attend(DLockSpaceLease *place, DLockTime now, DLockTime anyway);
-
-extern DLockTime dlock_queue_enter(Oid database, const DLockPartitionSet *set, int count,
-								   DLockMemoryRef first, DLockTime now);
+extern DLockTime dlock_queue_stay(DLockTime now, DLockTime anyway);
 
 /* without locks */
-extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
-extern void dlock_queue_call_mine(void);
+extern void dlock_queue_give_turns_ahead(void);
 extern void dlock_queue_leave(void);
 extern void dlock_queue_dismiss(Oid database);
 extern void dlock_queue_leave_kept(DLockTime keep);

@@ -205,16 +205,6 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 	step->pin_room = DLOCK_STEP_PINS;
 }
 
-/* Pin the page that was lacking. */
-static void
-fetch_page(DLockStep *step)
-{
-	DLockDatabase *db = step->db;
-
-	add_pin(step, step->slot,
-			dlock_store_pin(&db->locator, step->slot, db->shared->slots.incarnation));
-}
-
 /*
  * There is no room: let the worker erase what is dead, once.  False if it has done so
  * already, or is not there.
@@ -241,7 +231,7 @@ fetch_room(DLockStep *step)
 		if (!dlock_slot_extend(&db->shared->slots, db->rel, room->slots) && !wait_for_worker(step))
 			dlock_error_space_full();
 	}
-	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
+	while (!dlock_space_prepare(room->name_len, room->data_len, room->count))
 	{
 		if (!wait_for_worker(step))
 			dlock_error_space_full();
@@ -273,7 +263,8 @@ fetch(DLockStep *step, DLockStepLack lack)
 		case DLOCK_LACKS_PARTITIONS:
 			break;
 		case DLOCK_LACKS_PAGE:
-			fetch_page(step);
+			add_pin(step, step->slot,
+					dlock_store_pin(&step->db->locator, step->slot, step->db->shared->slots.incarnation));
 			break;
 		case DLOCK_LACKS_TOKENS:
 			(void) dlock_token_reserve(&step->db->shared->tokens, step->db->sequence, step->tokens, DLOCK_TOKEN_NONE);
@@ -383,8 +374,6 @@ dlock_step_lock_parts(DLockStep *step, const DLockSpaceLease *lease)
 {
 	DLockPartitionSet needed = {{0}};
 
-	if (lease->part == DLOCK_PART_WHOLE)
-		return DLOCK_LACKS_NOTHING;
 	dlock_step_add_parts(&needed, lease);
 	return dlock_step_widen(step, &needed);
 }
@@ -419,21 +408,6 @@ expect_record(DLockSpaceLease *lease, DLockTime bound)
 	lease->lsn = DLOCK_SPACE_BEING_WRITTEN;
 }
 
-/* A lease that is held, as it is to be on disk. */
-static DLockLeaseValue
-value_on_disk(DLockStep *step, const DLockSpaceLease *lease, DLockHolderTexts *texts)
-{
-	DLockLeaseValue value = dlock_holder_value(lease, texts);
-	DLockTerm	term = value.term;
-
-	set_record_term(step, &value, &term);
-	value.min_hold = 0;
-	if (lease->min_until > step->now)
-		value.min_hold = lease->min_until - step->now +
-			Max(0, dlock_clock_wall() - lease->granted_at);
-	return value;
-}
-
 /*
  * Write a lease that is held into its slot, whose page is pinned, once more; with
  * another term unless that is NULL.
@@ -442,11 +416,14 @@ void
 dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term)
 {
 	DLockHolderTexts texts;
-	DLockLeaseValue value = value_on_disk(step, lease, &texts);
+	DLockLeaseValue value = dlock_holder_value(lease, &texts);
+	DLockTerm	own = value.term;
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	if (term != NULL)
-		set_record_term(step, &value, term);
+	set_record_term(step, &value, (term != NULL) ? term : &own);
+	if (lease->min_until > step->now)
+		value.min_hold = lease->min_until - step->now +
+			Max(0, dlock_clock_wall() - lease->granted_at);
 	expect_record(lease, value.term.bound_mono);
 	lease->lsn = dlock_step_write(step, lease->slot, &value);
 	lease->unwritten = false;
@@ -533,25 +510,6 @@ note_expiry(DLockStep *step, const DLockSpaceLease *lease)
 }
 
 /*
- * Erase a lease, or a part of one, on disk and in memory.  Its page is pinned, if it has
- * one.  The caller gives turns to the requests that wait.
- */
-static void
-erase_part(DLockStep *step, DLockSpaceLease *lease)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-	DLockSlot	slot = lease->slot;
-	int			slot_class = dlock_page_class_for(entry->name_len + lease->owner_len + lease->payload_len);
-
-	Assert(dlock_partition_is_mine(entry->hash));
-	if (slot != DLOCK_SLOT_NONE)
-		step->lsn = dlock_store_change(page_of(step, slot), slot, dlock_page_erase, NULL);
-	dlock_space_remove(entry, lease);
-	if (slot != DLOCK_SLOT_NONE)
-		dlock_slot_free(&step->db->shared->slots, slot_class, slot);
-}
-
-/*
  * Give turns after leases were erased.  Expired ones blocked nobody, so the queue is scanned
  * only after the last of them, or if it has places, whose turns begin then.
  */
@@ -559,32 +517,43 @@ static void
 give_turns(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
-		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_AGAIN);
 	else if (dlock_space_holders(entry) == NULL || entry->places)
-		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
+		dlock_queue_give_turns(entry, now, DLOCK_TURNS_KEPT);
 }
 
 /*
- * Erase a lease with all its parts, and give turns to the requests that wait for their
- * locks, except for the lock "but": that is left to the caller.
+ * Erase a lease with all its parts, on disk, where its page is pinned, and in memory.  Gives
+ * turns to the requests that wait for their locks, except for the lock "but": that is left
+ * to the caller.  False if the entry of this lock has gone.
  */
-static void
+static bool
 erase_parts(DLockStep *step, DLockSpaceLease *lease, const DLockSpaceEntry *but)
 {
 	bool		changed = lease->stopped || dlock_holder_blocks_until(lease) > step->now;
+	DLockSlot	slot = lease->slot;
+	int			slot_class = dlock_page_class_for(dlock_space_entry_of(lease)->name_len +
+												  lease->owner_len + lease->payload_len);
+	bool		stays = true;
 	DLockSpaceLease *next;
 
+	if (slot != DLOCK_SLOT_NONE)
+		step->lsn = dlock_store_change(page_of(step, slot), slot, dlock_page_erase, NULL);
 	for (DLockSpaceLease *part = lease; part != NULL; part = next)
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(part);
-		bool		waited_for = entry != but && dlock_space_queue(entry) != NULL;
+		bool		left;
 
 		next = dlock_space_next_part(part);
-		erase_part(step, part);
-		/* If nobody waits, the entry may have gone. */
-		if (waited_for)
+		left = dlock_space_remove(entry, part);
+		if (entry == but)
+			stays = left;
+		else if (left)
 			give_turns(entry, changed, step->now);
 	}
+	if (slot != DLOCK_SLOT_NONE)
+		dlock_slot_free(&step->db->shared->slots, slot_class, slot);
+	return stays;
 }
 
 /*
@@ -599,7 +568,7 @@ dlock_step_erase_lease(DLockStep *step, DLockSpaceLease *lease)
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	note_expiry(step, lease);
-	erase_parts(step, lease, NULL);
+	(void) erase_parts(step, lease, NULL);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -618,7 +587,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 	DLockSpaceLease *next;
 	int			erased = 0;
 	bool		stopped = false;
-	bool		is_last = false;
+	bool		stays = true;
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	(void) dlock_holder_survey(entry, step->now);
@@ -637,22 +606,30 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 			lack = dlock_step_pin_lease(step, whole);
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
-		is_last = dlock_space_holders(entry) == lease && next == NULL &&
-			dlock_space_queue(entry) == NULL;
 		/* The caller may know other locks of a path, which may go. */
 		if (whole->part == DLOCK_PART_PATH)
 			lack = DLOCK_LACKS_PARTITIONS;
 		erased++;
 		stopped |= whole->stopped;
 		note_expiry(step, whole);
-		erase_parts(step, whole, entry);
+		stays = erase_parts(step, whole, entry);
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
 	}
-	if (!is_last && erased > 0)
+	if (stays && erased > 0)
 		give_turns(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */
 	return (lack == DLOCK_LACKS_NOTHING && step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : lack;
+}
+
+/* A lease ends at another time than the worker and requests in the queues expect: tell these. */
+void
+dlock_step_tell_end(DLockStep *step, DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
+	for (; lease != NULL; lease = dlock_space_next_part(lease))
+		dlock_queue_give_turns(dlock_space_entry_of(lease), step->now, DLOCK_TURNS_AGAIN);
 }
 
 /*
@@ -668,10 +645,9 @@ dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lease->slot == DLOCK_SLOT_NONE && delay == 0)
 	{
-		erase_parts(step, lease, NULL);
+		(void) erase_parts(step, lease, NULL);
 		return;
 	}
 	dlock_space_stop(lease, delay, step->now);
-	for (; lease != NULL; lease = dlock_space_next_part(lease))
-		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_AGAIN);
+	dlock_step_tell_end(step, lease);
 }

@@ -103,6 +103,7 @@ extern void dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DL
 /* the end of leases */
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);
 extern DLockStepLack dlock_step_erase_lease(DLockStep *step, DLockSpaceLease *lease);
+extern void dlock_step_tell_end(DLockStep *step, DLockSpaceLease *lease);
 extern void dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay);
 
 #endif							/* DLOCK_STEP_H */

@@ -237,7 +237,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 			if (lease->slot != DLOCK_SLOT_NONE)
 				lease->unwritten = true;
 			dlock_database_note_deadline(dlock_holder_due_at(lease));
-			dlock_queue_call(dlock_space_entry_of(lease), now, DLOCK_CALL_AGAIN);
+			dlock_queue_give_turns(dlock_space_entry_of(lease), now, DLOCK_TURNS_AGAIN);
 		}
 		dlock_partition_unlock(item->hash);
 	}

@@ -311,7 +311,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
 		dlock_partition_set_add(&set, dlock_name_hash(database, &ancestors[i]));
 	(void) dlock_count_add_leases(database, lease->role, 1 + count, -1);
 	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
-	held = dlock_space_hold(database, hash, lease, slot, -1, lsn, NULL);
+	held = dlock_space_hold(database, hash, lease, slot, -1, lsn, NULL, NULL);
 	held->level = SYNCHRONOUS_COMMIT_ON;
 	held->confirmed = DLOCK_SPACE_UNKNOWN;
 	if (lease->min_hold > 0)
@@ -321,7 +321,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
 		DLockLeaseValue intent = dlock_rule_intent_of(lease, ancestors[i]);
 
 		(void) dlock_space_hold(database, dlock_name_hash(database, &intent.name), &intent,
-								DLOCK_SLOT_NONE, -1, lsn, held);
+								DLOCK_SLOT_NONE, -1, lsn, NULL, held);
 	}
 	dlock_partition_unlock_set(&set);
 }

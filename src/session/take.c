@@ -85,7 +85,7 @@ check_places(DLockTake *take, DLockDatabase *db)
 {
 	DLockTaken *row = next_row(take);
 
-	while (dlock_deadlock_check_client(db, &row->name, &row->owner) != NULL)
+	while (dlock_deadlock_check_places(db, DLOCK_TOKEN_NONE, &row->name, &row->owner) != NULL)
 	{
 		row->token = DLOCK_TOKEN_NONE;
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);

@@ -9,8 +9,7 @@
  *	  and wakes by itself for five things: its time is up; a lease that blocks it
  *	  ends, so that it takes the lock over even if no other backend does anything;
  *	  it is time for a deadlock check; it is interrupted; its client has closed the
- *	  connection.  Whatever it is, it then checks its requests, and asks again if it
- *	  is their turn.
+ *	  connection.  Whatever it is, it then asks again.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.  Only the
@@ -74,7 +73,7 @@ struct DLockWaitCall
 	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
-	DLockTime	anyway;			/* when it looks, whatever has happened */
+	DLockTime	anyway;			/* when it asks, whatever has happened */
 	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	checked;		/* when it was last known to be in none */
 	DLockTime	began;
@@ -185,35 +184,40 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 						(long long) (waited / 1000), (int) (waited % 1000)),
 				 errdetail_log("Blocked by: %s.", blockers)));
 	}
-	dlock_queue_call_mine();
-}
-
-/* The extension was dropped, and so were the requests of this process. */
-pg_noreturn static void
-fail_gone(void)
-{
-	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;
-	dlock_error_no_extension();
+	dlock_queue_give_turns_ahead();
 }
 
 /*
- * Ask again, being in the queue.  False if the store cannot be had at once:
- * another session is rewriting it, or wants to.
+ * Ask again, being in the queue.  "until" is when to do so again at the latest.  If the store
+ * cannot be had at once, another session is rewriting it, or wants to.
  */
-static bool
-ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
+static DLockAcquireAnswer
+ask_again(DLockWaitCall *waiting, DLockTime *until)
 {
+	DLockAcquireAnswer answer;
 	DLockDatabase db;
+	bool		opened;
 
-	if (!dlock_session_try_open(&db, false))
-		return false;
+	DLOCK_FAULT("ask_again");
+	opened = dlock_session_try_open(&db, false);
 
-	/* With the store open, this process stays in the queue if it is there. */
-	if (dlock_process_mine()->state == DLOCK_PROCESS_DROPPED)
-		fail_gone();
-	*answer = waiting->ask(waiting, &db, true);
+	/*
+	 * If the extension was dropped, so were the requests of this process.
+	 * With the store open it stays in the queue if it is there.
+	 */
+	if (dlock_process_at(MyProcNumber)->first == DLOCK_MEMORY_NONE)
+		dlock_error_no_extension();
+	if (!opened)
+	{
+		*until = dlock_clock_now() + DLOCK_WAIT_RETRY;
+		return DLOCK_ANSWER_QUEUED;
+	}
+	answer = waiting->ask(waiting, &db, true);
 	dlock_session_close(&db);
-	return true;
+	*until = waiting->granted.until;
+	if (answer == DLOCK_ANSWER_QUEUED)
+		DLOCK_FAULT("in_vain");
+	return answer;
 }
 
 /*
@@ -277,35 +281,11 @@ give_up(DLockWaitCall *waiting)
 }
 
 /*
- * Look at the requests, and ask again if they may be granted.  "until" is when to look
- * again at the latest.
- */
-static DLockAcquireAnswer
-look(DLockWaitCall *waiting, DLockTime *until)
-{
-	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
-
-	switch (dlock_queue_look(waiting->anyway, until))
-	{
-		case DLOCK_QUEUE_GONE:
-			fail_gone();
-		case DLOCK_QUEUE_READY:
-			DLOCK_FAULT("ask_again");
-			*until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + DLOCK_WAIT_RETRY;
-			break;
-		case DLOCK_QUEUE_WAIT:
-			DLOCK_FAULT("looked");
-			break;
-	}
-	return answer;
-}
-
-/*
  * Wait, being in the queue, and ask again until there is an answer.
  *
- * A backend has looked when it enters the queue, under the same locks, and what changes
- * after that sets its latch.  So it need not look before its first nap, unless an
- * interrupt is pending: to process that may reset the latch.
+ * What changes after a backend has asked, under the same locks, sets its latch.  So it need
+ * not ask again before its first nap, unless an interrupt is pending: to process that may
+ * reset the latch.
  */
 static DLockAcquireAnswer
 wait_in_queue(DLockWaitCall *waiting)
@@ -316,15 +296,15 @@ wait_in_queue(DLockWaitCall *waiting)
 
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockAcquire");
-	for (bool looks = InterruptPending;; looks = true)
+	for (bool asks = InterruptPending;; asks = true)
 	{
 		DLockTime	now;
 
-		if (looks)
+		if (asks)
 		{
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();
-			answer = look(waiting, &until);
+			answer = ask_again(waiting, &until);
 		}
 		if (answer != DLOCK_ANSWER_QUEUED)
 			return answer;
@@ -332,7 +312,7 @@ wait_in_queue(DLockWaitCall *waiting)
 		now = dlock_clock_now();
 		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
 		{
-			if (looks)
+			if (asks)
 				return give_up(waiting);
 			continue;
 		}
@@ -411,18 +391,18 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	DLockAcquireAnswer answer;
 
 	request->may_wait = may_wait;
+	request->anyway = waiting->anyway;
 	dlock_grants_prepare(request->count, request->bind);
 	answer = dlock_acquire_locks(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_add(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_KEPT)
 	{
-		DLockOwner	owner = {request->role, request->owner};
 		char	   *circle = NULL;
 
 		dlock_grants_add_place(db, request, &waiting->granted);
 		if (dlock_wait_is_long(&waiting->granted))
-			circle = dlock_deadlock_check_place(db, &request->names[0], &owner);
+			circle = dlock_deadlock_check_places(db, waiting->granted.until, NULL, NULL);
 		if (circle != NULL)
 			report_deadlock(circle);
 	}

@@ -87,7 +87,7 @@ typedef struct DLockSpaceLease
 	DLockToken	token;			/* of a conversion: that of the lease held; of
 								 * a place: when it was asked for, made unique */
 	DLockTime	ttl;
-	DLockTime	deadline;		/* of a request: when its process will look */
+	DLockTime	deadline;		/* of a request: when its process asks again */
 	DLockTime	bound_mono;		/* see DLockTerm; of a request that has been
 								 * called: until when it keeps others out;
 								 * else 0 */
@@ -130,8 +130,8 @@ typedef struct DLockSpaceLease
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
 	uint8		unwritten:1;	/* its page says something older or undone */
 	uint8		kept:1;			/* of a request: the lock was in its way when
-								 * its process looked last, or a call found
-								 * so; if not, it waits for another lock */
+								 * its process asked last, or a call found so;
+								 * if not, it waits for another lock */
 	uint8		level:4;		/* of synchronous_commit, with which it was
 								 * granted or renewed last */
 	uint8		reentry:2;		/* of a place: a DLockReentry */

@@ -269,6 +269,37 @@ lodging_of(DLockSpaceEntry *entry)
 	return (DLockSpaceLease *) ((char *) entry + lodging_offset(entry->name_len));
 }
 
+/* Set all of a lease or request but its texts, which stay, and where it hangs. */
+static void
+set_value(DLockSpaceLease *lease, const DLockLeaseValue *value, DLockSlot slot, int process,
+		  DLockSpaceKind kind)
+{
+	lease->token = value->token;
+	lease->ttl = value->term.ttl;
+	lease->deadline = value->term.deadline;
+	lease->bound_mono = value->term.bound_mono;
+	lease->delay = value->delay;
+	lease->min_until = value->min_hold;
+	lease->granted_at = value->granted_at;
+	lease->lsn = InvalidXLogRecPtr;
+	lease->confirmed = 0;
+	lease->level = synchronous_commit;
+	lease->slot = slot;
+	lease->role = value->role;
+	lease->process = process;
+	lease->holds = value->holds;
+	lease->kind = kind;
+	lease->mode = value->mode;
+	lease->bind = value->bind;
+	lease->part = value->part;
+	lease->next_part = NONE;
+	lease->stopped = false;
+	lease->unwritten = false;
+	lease->kept = false;
+	lease->placed = false;
+	lease->called = false;
+}
+
 /* Make a lease in memory of a value, in the entry's own cell if that is free. */
 static DLockSpaceLease *
 make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
@@ -276,42 +307,22 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 {
 	DLockBytes	texts[] = {value->owner, value->payload};
 	DLockSpaceLease *lease;
-	int			room;
 
 	if (entry->lodges)
 	{
 		lease = LEASE_AT(dlock_memory_take());
-		room = DLOCK_MEMORY_CELL - offsetof(DLockSpaceLease, data);
+		lease->room = DLOCK_MEMORY_CELL - offsetof(DLockSpaceLease, data);
 	}
 	else
 	{
 		lease = lodging_of(entry);
-		room = room_beside(entry->name_len);
+		lease->room = room_beside(entry->name_len);
 		entry->lodges = true;
 	}
-	*lease = (DLockSpaceLease)
-	{
-		.token = value->token,
-			.ttl = value->term.ttl,
-			.deadline = value->term.deadline,
-			.bound_mono = value->term.bound_mono,
-			.delay = value->delay,
-			.min_until = value->min_hold,
-			.granted_at = value->granted_at,
-			.entry = dlock_memory_ref(entry),
-			.slot = slot,
-			.role = value->role,
-			.process = process,
-			.holds = value->holds,
-			.payload_len = value->payload.len,
-			.owner_len = value->owner.len,
-			.room = room,
-			.kind = kind,
-			.mode = value->mode,
-			.bind = value->bind,
-			.part = value->part,
-			.level = synchronous_commit
-	};
+	lease->entry = dlock_memory_ref(entry);
+	lease->owner_len = value->owner.len;
+	lease->payload_len = value->payload.len;
+	set_value(lease, value, slot, process, kind);
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
 	return lease;
 }
@@ -348,32 +359,6 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 	dlock_stat_count(DLOCK_STAT_LEASES, 1);
 }
 
-/*
- * Add a lease to its lock, and the lock itself if it has no entry yet.
- *
- * The partition lock must be held exclusively, the lease be counted for its role
- * (space/count.c), and dlock_space_prepare() have promised the memory.  "slot" is the lease's home on disk, "process" the
- * number of the process that it is bound to or -1, "lsn" the end of the record
- * that put it on disk.  An intent is one of "path", which is held already.  min_until is
- * left to the caller.  Cannot fail.
- */
-DLockSpaceLease *
-dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
-				 DLockSlot slot, int process, XLogRecPtr lsn, DLockSpaceLease *path)
-{
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-
-	Assert(dlock_partition_is_mine(hash));
-	entry = find_or_make_entry(database, hash, &value->name);
-	lease = make_lease(entry, value, slot, process, DLOCK_SPACE_HELD);
-	entry->permits = value->permits;
-	lease->lsn = lsn;
-	lease->min_until = 0;
-	link_holder(entry, lease, path);
-	return lease;
-}
-
 /* The key by which the requests of an owner for a lock are counted. */
 static inline uint64
 owner_key(const DLockSpaceEntry *entry, const DLockOwner *owner)
@@ -388,6 +373,55 @@ request_key(const DLockSpaceLease *request)
 	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
 	return owner_key(dlock_space_entry_of(request), &owner);
+}
+
+/* Take a request out of its queue. */
+static void
+unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	if (lease->kind == DLOCK_SPACE_ASKED)
+	{
+		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
+		dlock_place_set_process(lease, -1);
+	}
+	if (lease->placed)
+		dlock_place_remove(lease);
+	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
+	if (entry->queue == NONE)
+		entry->asked_modes = entry->places = 0;
+}
+
+/*
+ * Add a lease to its lock, and the lock itself if it has no entry yet.
+ *
+ * The partition lock must be held exclusively, the lease be counted for its role
+ * (space/count.c), and dlock_space_prepare() have promised the memory.  "slot" is the
+ * lease's home on disk, "process" the number of the process that it is bound to or -1,
+ * "lsn" the end of the record that put it on disk.  "request", unless NULL, is what asked
+ * for the lease, and becomes it: it has the memory, and is counted.  An intent is one of
+ * "path", which is held already.  min_until is left to the caller.  Cannot fail.
+ */
+DLockSpaceLease *
+dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value, DLockSlot slot,
+				 int process, XLogRecPtr lsn, DLockSpaceLease *request, DLockSpaceLease *path)
+{
+	DLockSpaceLease *lease = request;
+	DLockSpaceEntry *entry = (request != NULL) ? dlock_space_entry_of(request) :
+		find_or_make_entry(database, hash, &value->name);
+
+	Assert(dlock_partition_is_mine(hash));
+	if (request != NULL)
+	{
+		unlink_request(entry, request);
+		set_value(request, value, slot, process, DLOCK_SPACE_HELD);
+	}
+	else
+		lease = make_lease(entry, value, slot, process, DLOCK_SPACE_HELD);
+	entry->permits = value->permits;
+	lease->lsn = lsn;
+	lease->min_until = 0;
+	link_holder(entry, lease, path);
+	return lease;
 }
 
 /*
@@ -447,36 +481,6 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	lease->next_part = *place;
 	*place = dlock_memory_ref(lease);
 	return lease;
-}
-
-/* Take a request out of its queue. */
-static void
-unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
-{
-	if (lease->kind == DLOCK_SPACE_ASKED)
-	{
-		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
-		dlock_place_set_process(lease, -1);
-	}
-	if (lease->placed)
-		dlock_place_remove(lease);
-	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
-	if (entry->queue == NONE)
-		entry->asked_modes = entry->places = 0;
-}
-
-/*
- * Make a request the lease that it asks for, an intent one of "path", without a process;
- * the caller has filled in what else comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
- */
-void
-dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
-{
-	Assert(dlock_partition_is_mine(entry->hash));
-	Assert(lease->kind == DLOCK_SPACE_ASKED);
-	unlink_request(entry, lease);
-	lease->called = false;
-	link_holder(entry, lease, path);
 }
 
 /* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
@@ -546,11 +550,11 @@ dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
 }
 
 /*
- * Take a lease or a request off its lock, and with the last one the entry away.
- * The pointers to what goes are invalid then.  Lock as for dlock_space_hold().
- * Cannot fail.
+ * Take a lease or a request off its lock, and with the last one the entry away; true
+ * if that stays.  The pointers to what goes are invalid then.  Lock as for
+ * dlock_space_hold().  Cannot fail.
  */
-void
+bool
 dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	DLockMemoryRef *link;
@@ -571,7 +575,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	free_lease(entry, lease);
 
 	if (entry->holders != NONE || entry->queue != NONE)
-		return;
+		return true;
 
 	link = bucket_of(entry->hash);
 	while (dlock_space_entry_at(*link) != entry)
@@ -579,6 +583,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	*link = entry->next;
 	dlock_memory_text_free(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len);
 	dlock_memory_give_back(dlock_memory_ref(entry));
+	return false;
 }
 
 /* ---- all of a database ---- */

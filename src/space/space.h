@@ -34,16 +34,14 @@ extern uint32 dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockO
 /* changes */
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
 										 const DLockLeaseValue *value,
-										 DLockSlot slot, int process,
-										 XLogRecPtr lsn, DLockSpaceLease *path);
+										 DLockSlot slot, int process, XLogRecPtr lsn,
+										 DLockSpaceLease *request, DLockSpaceLease *path);
 extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											const DLockLeaseValue *value,
 											DLockSpaceKind kind, DLockMemoryRef *place);
-extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease,
-								DLockSpaceLease *path);
 extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_succeed(DLockSpaceLease *lease, DLockToken token);
-extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
+extern bool dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);

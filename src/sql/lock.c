@@ -612,7 +612,7 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 	{
 		DLOCK_FAULT("forced");
-		(void) dlock_held_expire(&db, ended[i].hash, ended[i].token, true);
+		(void) dlock_held_expire(&db, ended[i].hash, ended[i].token);
 	}
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);

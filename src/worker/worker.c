@@ -247,7 +247,7 @@ erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int co
 			DLOCK_FAULT("worker_erase");
 			leases[i]->due_at = (leases[i]->client != 0) ?
 				dlock_queue_expire(db.shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
-				dlock_held_expire(&db, leases[i]->hash, leases[i]->token, false);
+				dlock_held_expire(&db, leases[i]->hash, leases[i]->token);
 		}
 		dlock_step_close();
 		DLOCK_FAULT("worker_erased");

@@ -360,11 +360,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 static bool
 is_waited_for(const DLockSpaceLease *request)
 {
-	DLockProcessShared *wait = dlock_process_at(request->process);
-
-	if (wait->state != DLOCK_PROCESS_WAITING)
-		return false;
-	for (DLockSpaceLease *part = dlock_space_lease_at(wait->first); part != NULL;
+	for (DLockSpaceLease *part = dlock_process_first(request->process); part != NULL;
 		 part = dlock_space_request_next(part))
 	{
 		if (part == request)
@@ -443,19 +439,14 @@ check_processes(Check *check)
 
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockProcessShared *wait = dlock_process_at(process);
-		int			count = 0;
+		DLockSpaceLease *request = dlock_process_first(process);
 
-		if (wait->state != DLOCK_PROCESS_WAITING || wait->database != check->db.shared->oid)
+		if (request == NULL || dlock_space_entry_of(request)->database != check->db.shared->oid)
 			continue;
-		for (DLockSpaceLease *request = dlock_space_lease_at(wait->first); request != NULL;
-			 request = dlock_space_request_next(request))
-			count++;
-		if (count != wait->count)
-			complain(check, "process %d waits for %d requests instead of %d", process, count, wait->count);
+		for (; request != NULL; request = dlock_space_request_next(request))
+			requests++;
 		if (GetPGProcByNumber(process)->pid == 0)
 			complain(check, "process %d waits, but has ended", process);
-		requests += count;
 	}
 	if (requests != check->requests)
 		complain(check, "%d requests in queues, %d of processes", check->requests, requests);

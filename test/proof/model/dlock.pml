@@ -176,7 +176,7 @@ inline flush(c)
 	od
 }
 
-/* dlock_queue_call, for one place in the queue */
+/* dlock_queue_give_turns, for one place in the queue */
 inline call_place(l, place)
 {
 	if
@@ -371,9 +371,6 @@ inline release(l, c)
 	(MUTANT == 11 && !(IS_LIVE(0) || IS_LIVE(1))))
 #define IS_LIVE(l) (HAS(asked[_pid], l) && LIVE(l))
 
-/* A process that was called may ask at once, and look if that is in vain. */
-#define WAS_CALLED HAS(called[0] | called[1], _pid)
-
 #define RELEASE(l) d_step { HAS(believed[_pid], l) -> release(l, _pid) }
 #define CANCEL d_step { cancels > 0 -> cancels--; give_up(_pid) }
 
@@ -426,7 +423,7 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 			};
 			goto attempt
 		:: d_step {
-				/* dlock_queue_enter, which looks at once */
+				/* dlock_process_begin, dlock_queue_stay */
 				!FITS && !waiting[_pid] ->
 				enqueue(0, _pid);
 				enqueue(1, _pid);
@@ -441,21 +438,17 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 			if
 			:: goto rest
 			/* to process an interrupt resets the latch */
-			:: d_step { true -> latch[_pid] = false }
+			:: d_step { true -> latch[_pid] = false };
+				goto attempt
 			fi
-		:: !FITS && waiting[_pid]
-		:: CANCEL;
-			goto begin
-		fi;
-
-look:	/* wait_in_queue, dlock_queue_look */
-		if
-		:: !ANY_BLOCKED(_pid) || WAS_CALLED || MUTANT == 2 -> goto attempt
 		:: d_step {
-				ANY_BLOCKED(_pid) && MUTANT != 2 ->
+				/* dlock_queue_stay */
+				!FITS && waiting[_pid] ->
 				wait_longer(0, _pid);
 				wait_longer(1, _pid)
 			}
+		:: CANCEL;
+			goto begin
 		fi;
 
 rest:
@@ -466,11 +459,11 @@ rest:
 sleep:	/* nap, ResetLatch */
 		if
 		:: d_step { latch[_pid] -> latch[_pid] = false };
-			goto look
+			goto attempt
 		:: CANCEL;
 			goto begin
 #ifdef STOP
-		/* check_progress, dlock_queue_call_mine */
+		/* check_progress, dlock_queue_give_turns_ahead */
 		:: atomic {
 				timeout && stopped != NOBODY && !HAS(looked, _pid) ->
 				looked = looked | BIT(_pid);
@@ -483,7 +476,7 @@ sleep:	/* nap, ResetLatch */
 				:: else
 				fi
 			};
-			goto look
+			goto attempt
 #endif
 		fi;
 
@@ -604,7 +597,7 @@ quiet:
 	do
 	:: atomic { timeout && UNREAPED(0) -> d_step { reap(0) } }
 	:: atomic { timeout && UNREAPED(1) -> d_step { reap(1) } }
-	/* A caller that does not wait is refused, and calls the queue (call_queues). */
+	/* A caller that does not wait is refused, and calls the queue (give_turns). */
 	:: atomic { timeout && !OPEN(0) && !HAS(called[0], stopped) -> d_step { call(0) } }
 	:: atomic { timeout && !OPEN(1) && !HAS(called[1], stopped) -> d_step { call(1) } }
 	:: timeout && !UNREAPED(0) && !UNREAPED(1) && QUIET(0) && QUIET(1) &&

@@ -91,7 +91,7 @@ inline wake(r)
 	fi
 }
 
-/* dlock_queue_call, for one request of the queue */
+/* dlock_queue_give_turns, for one request of the queue */
 inline call_request(place)
 {
 	if
@@ -163,7 +163,7 @@ inline release(r)
 	fi
 }
 
-/* dlock_queue_look, dlock_queue_attend: the turn was in vain; when to look again */
+/* dlock_queue_stay, dlock_queue_attend: the turn was in vain; when to look again */
 inline wait_longer(r)
 {
 	called = called & ~BIT(r);
@@ -324,7 +324,7 @@ proctype Waiter()
 	if
 	:: d_step { !IS_BLOCKED(W) -> grant(W) }; goto granted
 	:: d_step { IS_BLOCKED(W) ->
-			/* call_queues: places whose turn nobody has told of */
+			/* give_turns: places whose turn nobody has told of */
 			call();
 			enqueue(W);
 			wait_longer(W)

@@ -229,12 +229,12 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 # ---- no wake-up is lost ----
 
 # The holder releases after a request has entered the queue; when an interrupt is pending
-# then, whose processing resets the latch; when the process looks, woken by SIGHUP; and when
+# then, whose processing resets the latch; when the process, woken by SIGHUP, has asked; and when
 # it is about to sleep.  The process must have nothing but its latch to wake it.  A backend
 # reports its statistics up to ten seconds after a statement, by a timer whose signal also
 # sets the latch, and comes though the timer is not needed any more.  So it waits in the first
 # statement of its session.
-foreach my $case (qw(enqueued interrupted looked nap))
+foreach my $case (qw(enqueued interrupted in_vain nap))
 {
 	my $interrupted = $case eq 'interrupted';
 	my $options = '-c deadlock_timeout=10min' . ($interrupted ? ' -c client_connection_check_interval=100ms' : '');
@@ -243,7 +243,7 @@ foreach my $case (qw(enqueued interrupted looked nap))
 	hold('x');
 	stop_at($ctl, 0, $point);
 	$first->ask(acquire('x', 'a', wait => undef));
-	if ($point eq 'looked')
+	if ($point eq 'in_vain')
 	{
 		my $asleep = "SELECT pid FROM pg_stat_activity WHERE application_name = 'first' AND wait_event_type = 'Extension'";
 		wait_until(sub { $first->{pid} = $ctl->query_safe($asleep) }) or die 'it does not sleep';
