@@ -224,7 +224,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
 		now = dlock_clock_now();
-		lease = dlock_holder_find_token(db->shared->oid, item->hash, item->token);
+		lease = dlock_space_find_token(db->shared->oid, item->hash, item->token);
 
 		/* What was ended by force stays ended. */
 		if (lease != NULL && !lease->stopped && dlock_rule_is_live(lease->deadline, now))

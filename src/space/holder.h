@@ -62,7 +62,8 @@ extern void dlock_holder_remove(DLockSpaceLease *lease);
 
 /* look-ups */
 extern DLockSpaceLease *dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending);
-extern DLockSpaceLease *dlock_holder_find_token(Oid database, uint32 hash, DLockToken token);
+extern DLockSpaceLease *dlock_holder_find_token(DLockSpaceEntry *entry, DLockToken token);
+extern bool dlock_holder_are_few(DLockSpaceEntry *entry);
 extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 												DLockTime now);
 extern bool dlock_holder_is_wanted(const DLockSpaceLease *lease, bool closed, DLockTime now);
@@ -88,7 +89,7 @@ extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
 									uint32 permits, const DLockSpaceLease *own,
 									const DLockSpaceLease *before,
 									DLockTime now, DLockTime *until);
-extern DLockSpaceLease *dlock_holder_converted(const DLockSpaceEntry *entry,
+extern DLockSpaceLease *dlock_holder_converted(DLockSpaceEntry *entry,
 											   const DLockSpaceLease *request, DLockTime now);
 extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request,
 									DLockTime now);

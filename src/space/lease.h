@@ -113,7 +113,7 @@ typedef struct DLockSpaceLease
 	DLockMemoryRef next_part;	/* of a request: the next that its process
 								 * waits for; of a lease on a path, and of an
 								 * intent: the next intent */
-	DLockMemoryRef token_next;	/* in the bucket of its token */
+	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */
 	DLockSlot	slot;			/* none if it does not outlive the server */
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; of a
@@ -128,6 +128,7 @@ typedef struct DLockSpaceLease
 	uint8		bind:2;
 	uint8		part:2;
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
+	uint8		indexed:1;		/* it is in the bucket of its token */
 	uint8		unwritten:1;	/* its page says something older or undone */
 	uint8		kept:1;			/* of a request: the lock was in its way when
 								 * its process asked last, or a call found so;

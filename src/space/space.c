@@ -157,6 +157,24 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 }
 
 /*
+ * Find the lease with a token, by the hash of its lock; NULL if there is none.  Lock as
+ * for bucket.
+ */
+DLockSpaceLease *
+dlock_space_find_token(Oid database, uint32 hash, DLockToken token)
+{
+	DLockSpaceLease *lease = NULL;
+
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL && lease == NULL;
+		 entry = dlock_space_next_entry(entry))
+	{
+		if (entry->hash == hash && entry->database == database)
+			lease = dlock_holder_find_token(entry, token);
+	}
+	return lease;
+}
+
+/*
  * Find the lease that a target names; NULL if there is none.  "strangers" are roles
  * whose leases an owner's name does not stand for.  Lock as for bucket.
  */
@@ -171,7 +189,7 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 
 		return (entry != NULL) ? dlock_holder_find_named(entry, target, strangers) : NULL;
 	}
-	lease = dlock_holder_find_token(database, target->hash, target->token);
+	lease = dlock_space_find_token(database, target->hash, target->token);
 	if (lease != NULL && target->name.len > 0 &&
 		!is_entry_of(dlock_space_entry_of(lease), database, target->hash, &target->name))
 		return NULL;
@@ -295,6 +313,7 @@ set_value(DLockSpaceLease *lease, const DLockLeaseValue *value, DLockSlot slot, 
 	lease->next_part = NONE;
 	lease->stopped = false;
 	lease->unwritten = false;
+	lease->indexed = false;
 	lease->kept = false;
 	lease->placed = false;
 	lease->called = false;
@@ -352,7 +371,10 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 		lease->u.path = dlock_memory_ref(path);
 		path->next_part = dlock_memory_ref(lease);
 	}
-	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease), entry->holders, LOCK_NODE);
+	/* The first few stand in front. */
+	lease->indexed = !dlock_holder_are_few(entry);
+	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
+							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);

@@ -25,6 +25,7 @@ extern bool dlock_space_prepare(int name_len, int data_len, int count);
 /* look-ups */
 extern DLockSpaceEntry *dlock_space_find(Oid database, uint32 hash,
 										 const DLockBytes *name);
+extern DLockSpaceLease *dlock_space_find_token(Oid database, uint32 hash, DLockToken token);
 extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderTarget *target,
 												const List *strangers);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);

@@ -288,7 +288,7 @@ dlock_sql_owner_held(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		dlock_partition_lock(refs[i].hash, LW_SHARED);
-		lease = dlock_holder_find_token(db.shared->oid, refs[i].hash, refs[i].token);
+		lease = dlock_space_find_token(db.shared->oid, refs[i].hash, refs[i].token);
 		if (lease != NULL)
 			visit_memory(dlock_space_entry_of(lease), lease, &rows);
 		dlock_partition_unlock(refs[i].hash);

@@ -326,7 +326,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		check_parts(check, name, entry, lease);
 		if (lease->part != DLOCK_PART_INTENT)
 		{
-			if (dlock_holder_find_token(entry->database, entry->hash, lease->token) != lease)
+			if (dlock_holder_find_token(entry, lease->token) != lease)
 				complain(check, "%s: token %lld is not found", name, (long long) lease->token);
 			note_owned(check, name, lease);
 		}
