@@ -273,9 +273,9 @@ wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 									  own, request, now, &until);
 	if (own != NULL)
 		until = Min(until, own->deadline);
-	/* One in front asks in time, and calls this one, too. */
+	/* One in front asks in time, and gives this one a turn, too. */
 	else if (!blocked || relies_in_front(request))
-		until = DLOCK_TIME_FOREVER;
+		until = (!blocked && request->placed) ? now : DLOCK_TIME_FOREVER;
 	request->deadline = Min(until, anyway);
 	request->kept = blocked || request->placed;
 	request->bound_mono = 0;
@@ -310,14 +310,18 @@ DLockTime
 dlock_queue_stay(DLockTime now, DLockTime anyway)
 {
 	DLockTime	until = DLOCK_TIME_FOREVER;
+	bool		blocked = false;
 
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		pass_on(request, now);
 		until = Min(until, wait_longer(request, now, anyway));
+		blocked |= request->kept;
 	}
-	return until;
+
+	/* The turns that were given since it asked may let it in. */
+	return blocked ? until : now;
 }
 
 /*

@@ -342,6 +342,24 @@ isnt($ctl->query_safe("SELECT dlock_acquire('permit', 'new', '10 min', permits =
 release('permit', $_) foreach qw(new other);
 sound($ctl, 'permit');
 
+# Both permits end.  The place in front has a turn for one; who is behind it, by a call or by a
+# place for which it listens, takes the other at once.
+foreach my $listens (0, 1)
+{
+	my $label = $listens ? 'permits, by a place' : 'permits, by a call';
+	my $ask = sub { "SELECT dlock_acquire('permits', '$_[0]', '10 s', $_[1] permits => 2)" };
+
+	isnt($ctl->query_safe($ask->($_, '')), '', "$label: $_ holds one") foreach qw(first second);
+	is($ctl->query_safe($ask->('front', "keep => '1 h',")), '', "$label: a place in front");
+	$ctl->query_safe($ask->('client', "keep => '1 h',")) if $listens;
+	takes($l, 'client', 'NULL') if $listens;
+	enqueue($ctl, $l, $ask->('client', 'NULL,')) if !$listens;
+	advance(10, $ctl);
+	like($l->answer, $listens ? qr/\|t$/ : qr/^\d+$/, "$label: granted beside the turn");
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(client front);
+	sound($ctl, $label);
+}
+
 # The extension is dropped: who listens is told, and no place is left.
 holder('drop', '1 h');
 place('drop', 'client#1', '10 min', '20 h');
