@@ -42,6 +42,9 @@
 #include "space/holder.h"
 #include "space/place.h"
 
+/* deadlock_timeout, in microseconds */
+#define TIMEOUT		((DLockTime) DeadlockTimeout * 1000)
+
 typedef struct DLockDeadlockLock DLockDeadlockLock;
 typedef struct DLockDeadlockOwner DLockDeadlockOwner;
 typedef struct DLockDeadlockRequest DLockDeadlockRequest;
@@ -136,6 +139,7 @@ typedef struct DLockDeadlockCheck
 	DLockDeadlockLock *locks;
 	DLockDeadlockWait **backends;	/* by process */
 	int			nstuck;			/* waits */
+	int			nbackends;		/* of these */
 	int			npositions;
 	List	   *changed;		/* locks */
 	int			round;			/* of the search for a circle */
@@ -195,6 +199,7 @@ copy_wait(DLockDeadlockCheck *check, const DLockSpaceLease *request)
 	owner->waits = wait;
 	owner->nstuck++;
 	check->nstuck++;
+	check->nbackends += process >= 0;
 	if (process >= 0)
 		check->backends[process] = wait;
 	wait->is_root = is_checked(check, request);
@@ -355,6 +360,7 @@ static void
 unstick_wait(DLockDeadlockCheck *check, DLockDeadlockWait *wait)
 {
 	check->nstuck--;
+	check->nbackends -= wait->process >= 0;
 	for (DLockDeadlockRequest *request = wait->requests; request != NULL; request = request->next)
 	{
 		dlist_delete(&request->in_queue);
@@ -548,6 +554,13 @@ find_circle(DLockDeadlockCheck *check)
 
 /* ---- what is done about it ---- */
 
+/* Does a backend wait by a request for several locks, which holds nothing? */
+static bool
+is_unit(const DLockDeadlockWait *wait)
+{
+	return wait->process >= 0 && dlock_space_request_next(dlock_process_first(wait->process)) != NULL;
+}
+
 /*
  * Move a request for several locks that is in the circle only by its place in a queue to the
  * end of its queues, in the copy; false if there is none, or after MaxBackends moves.
@@ -562,7 +575,7 @@ move_unit(DLockDeadlockCheck *check)
 	{
 		const DLockDeadlockEdge *edge = lfirst(at);
 
-		if (unit == NULL && edge->blocker->kind != DLOCK_SPACE_HELD && edge->to->requests->next != NULL)
+		if (unit == NULL && edge->blocker->kind != DLOCK_SPACE_HELD && is_unit(edge->to))
 			unit = edge->to;
 	}
 	if (unit == NULL || list_length(check->moved) == MaxBackends)
@@ -604,7 +617,7 @@ describe_circle(const DLockDeadlockCheck *check)
 	return text.data;
 }
 
-/* When a check in this database last found nothing stuck, so no circle of anybody. */
+/* When a check in this database last found no backend stuck, so none in a circle. */
 static DLockTime
 unstuck_at(const DLockDatabase *db)
 {
@@ -612,7 +625,7 @@ unstuck_at(const DLockDatabase *db)
 }
 
 /*
- * Unless nothing has been stuck since "since", look for a circle until there is none, or one
+ * Unless no backend was stuck after "since", look for a circle until there is none, or one
  * that no move resolves.  If there is one, its victim, this backend or a place, leaves its
  * queues, and the result describes it; else the moves are made in the queues.  "name" and
  * "owner" are, unless NULL, those of the victim.  No partition lock may be held.
@@ -637,8 +650,10 @@ run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockTime since, DLockBy
 		do
 		{
 			find_stuck(check);
-			if (check->nstuck == 0)
+			if (check->nbackends == 0)
 				pg_atomic_write_u64(&db->shared->unstuck_at, (uint64) check->now);
+			if (check->nstuck == 0)
+				pg_atomic_write_u64(&db->shared->check_places_at, (uint64) (check->now + TIMEOUT));
 		} while (find_circle(check) && move_unit(check));
 	}
 	MemoryContextSwitchTo(caller);
@@ -666,7 +681,7 @@ run_check(DLockDatabase *db, DLockDeadlockCheck *check, DLockTime since, DLockBy
 }
 
 /*
- * Has a check found nothing stuck since this backend was last known to be in no deadlock
+ * Has a check found no backend stuck since this one was last known to be in no deadlock
  * ("checked", which is set anew)?
  */
 bool
@@ -681,32 +696,37 @@ dlock_deadlock_is_checked(DLockDatabase *db, DLockTime *checked)
 /*
  * Check for a deadlock that this backend is part of, which waits.  If there is one, the backend
  * leaves its queues, and the result describes the circle; else NULL.  "checked" is when it was
- * last known to be in none, and is set anew; it is to check again deadlock_timeout later.
+ * last known to be in none.
  *
  * No partition lock may be held; "db" needs no more than its shared parts.
  */
 char *
-dlock_deadlock_check(DLockDatabase *db, DLockTime *checked)
+dlock_deadlock_check(DLockDatabase *db, DLockTime checked)
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid};
-	DLockTime	now = dlock_clock_now();
-	char	   *circle = run_check(db, &check, *checked, NULL, NULL);
 
-	if (!dlock_deadlock_is_checked(db, checked))
-		*checked = now;
-	return circle;
+	return run_check(db, &check, checked, NULL, NULL);
 }
 
 /*
  * Check for a deadlock that the place with an id is part of; without one, a place for which
  * this process listens and has asked.  If there is one, the place is gone: "name" and "owner",
- * unless NULL, are its (palloc'd).  It is checked no more often than every deadlock_timeout.
- * Result and conditions as above.
+ * unless NULL, are its (palloc'd).  Result and conditions as above.
+ *
+ * Places are checked once in deadlock_timeout if nothing is stuck, and eight times if a check
+ * finds something that it cannot resolve.
  */
 char *
 dlock_deadlock_check_places(DLockDatabase *db, DLockToken id, DLockBytes *name, DLockBytes *owner)
 {
 	DLockDeadlockCheck check = {.database = db->shared->oid,.place = id};
+	DLockTime	now = dlock_clock_now();
+	char	   *circle;
 
-	return run_check(db, &check, dlock_clock_now() - (DLockTime) DeadlockTimeout * 1000, name, owner);
+	if (now < (DLockTime) pg_atomic_read_u64(&db->shared->check_places_at))
+		return NULL;
+	circle = run_check(db, &check, DLOCK_TIME_FOREVER, name, owner);
+	if (circle == NULL && check.nstuck > 0)
+		pg_atomic_write_u64(&db->shared->check_places_at, (uint64) (now + TIMEOUT / 8));
+	return circle;
 }

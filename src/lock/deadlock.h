@@ -11,7 +11,7 @@
 #include "space/database.h"
 
 extern bool dlock_deadlock_is_checked(DLockDatabase *db, DLockTime *checked);
-extern char *dlock_deadlock_check(DLockDatabase *db, DLockTime *checked);
+extern char *dlock_deadlock_check(DLockDatabase *db, DLockTime checked);
 extern char *dlock_deadlock_check_places(DLockDatabase *db, DLockToken id,
 										 DLockBytes *name, DLockBytes *owner);
 

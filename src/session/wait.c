@@ -74,8 +74,11 @@ struct DLockWaitCall
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
 	DLockTime	anyway;			/* when it asks, whatever has happened */
+	DLockTime	retry;			/* when to try again to open the store */
 	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	checked;		/* when it was last known to be in none */
+	int			vain;			/* checks since that left something stuck, 3
+								 * at most */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
 	bool		was_logged;		/* that it waits for long */
@@ -107,6 +110,7 @@ begin_call(DLockWaitAsk ask, const DLockBytes *name, DLockMode mode, DLockTime w
 			.deadline = deadline_of(now, wait),
 			.anyway = now + (DLockTime) DeadlockTimeout * 1000,
 			.check_at = now + (DLockTime) DeadlockTimeout * 1000,
+			.retry = DLOCK_WAIT_RETRY,
 			.checked = now,
 			.lock_timeout_at = (LockTimeout > 0) ?
 			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
@@ -141,27 +145,48 @@ report_deadlock(const char *circle)
 }
 
 /*
- * When to check for a deadlock again: the processes one after the other, so that of many the
- * first does it for all.
+ * The backend is in no deadlock at "checked": set when to check again.  The processes do so
+ * one after the other, so that of many the first checks for all; and rarely, if checks find
+ * something stuck that others have to resolve.
  */
-static DLockTime
-next_check(const DLockWaitCall *waiting)
+static void
+set_check(DLockWaitCall *waiting)
 {
-	return waiting->checked + (DLockTime) DeadlockTimeout * 1000 + MyProcNumber * INT64CONST(1000);
+	DLockTime	timeout = (DLockTime) DeadlockTimeout * 1000;
+
+	waiting->check_at = waiting->checked + (timeout << waiting->vain) - timeout / 4 * MyProcNumber / MaxBackends;
 }
 
-/* Check for a deadlock, unless somebody else has. */
+/* Has somebody else checked since, for all?  Then this backend need not. */
+static bool
+is_checked(DLockWaitCall *waiting)
+{
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	if (!dlock_deadlock_is_checked(&db, &waiting->checked))
+		return false;
+	waiting->vain = 0;
+	set_check(waiting);
+	return true;
+}
+
+/* Check for a deadlock. */
 static void
-check_deadlock(DLockWaitCall *waiting)
+check_deadlock(DLockWaitCall *waiting, DLockTime now)
 {
 	DLockDatabase db;
 	char	   *circle;
 
 	dlock_session_shared(&db);
-	circle = dlock_deadlock_check(&db, &waiting->checked);
+	circle = dlock_deadlock_check(&db, waiting->checked);
 	if (circle != NULL)
 		report_deadlock(circle);
-	waiting->check_at = next_check(waiting);
+	if (is_checked(waiting))
+		return;
+	waiting->checked = now;
+	waiting->vain = Min(waiting->vain + 1, 3);
+	set_check(waiting);
 }
 
 /*
@@ -209,9 +234,11 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 		dlock_error_no_extension();
 	if (!opened)
 	{
-		*until = dlock_clock_now() + DLOCK_WAIT_RETRY;
+		*until = dlock_clock_now() + waiting->retry;
+		waiting->retry = Min(2 * waiting->retry, (DLockTime) DeadlockTimeout * 1000);
 		return DLOCK_ANSWER_QUEUED;
 	}
+	waiting->retry = DLOCK_WAIT_RETRY;
 	answer = waiting->ask(waiting, &db, true);
 	dlock_session_close(&db);
 	*until = waiting->granted.until;
@@ -252,15 +279,13 @@ sleep_in_queue(DLockWaitCall *waiting, DLockTime until, uint32 event)
 {
 	DLockTime	now = dlock_clock_now();
 	bool		woken = false;
-	DLockDatabase db;
 
-	dlock_session_shared(&db);
 	while (!woken && now < Min(until, waiting->check_at))
 	{
 		woken = dlock_wait_nap(now, Min(until, waiting->check_at), event);
 		now = dlock_clock_now();
-		if (now >= waiting->check_at && dlock_deadlock_is_checked(&db, &waiting->checked))
-			waiting->check_at = next_check(waiting);
+		if (now >= waiting->check_at)
+			(void) is_checked(waiting);
 	}
 }
 
@@ -317,7 +342,7 @@ wait_in_queue(DLockWaitCall *waiting)
 			continue;
 		}
 		if (now >= waiting->check_at)
-			check_deadlock(waiting);
+			check_deadlock(waiting, now);
 		if (now >= waiting->anyway)
 		{
 			check_progress(waiting, now);
@@ -619,7 +644,6 @@ dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockWatch");
-	dlock_session_attach();		/* its clean-up runs last */
 	PG_ENSURE_ERROR_CLEANUP(watch_no_more, (Datum) 0);
 	for (;;)
 	{

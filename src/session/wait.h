@@ -25,7 +25,7 @@ typedef struct DLockWaitHolder
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockWaitHolder;
 
-/* How long to leave the store alone if it cannot be had at once. */
+/* How long to leave the store alone if it cannot be opened at once, the first time. */
 #define DLOCK_WAIT_RETRY	(10 * INT64CONST(1000))
 
 /* A request or a place is looked at no later than so many times deadlock_timeout after. */

@@ -134,6 +134,7 @@ add_database(Oid oid)
 	database->oid = oid;
 	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_ABSENT);
 	pg_atomic_init_u64(&database->unstuck_at, 0);
+	pg_atomic_init_u64(&database->check_places_at, 0);
 	dlock_slot_init(&database->slots);
 	dlock_token_init(&database->tokens);
 	dlock_stat_init(&database->stats);

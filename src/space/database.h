@@ -48,8 +48,11 @@ typedef struct DLockDatabaseShared
 	DLockTime	retry_at;		/* not to be cleaned up before that */
 	int			failures;		/* errors in a row */
 
-	/* When a deadlock check last found nothing stuck. */
+	/* When a deadlock check last found that no backend was stuck. */
 	pg_atomic_uint64 unstuck_at;
+
+	/* Places are not checked for deadlocks before that. */
+	pg_atomic_uint64 check_places_at;
 
 	DLockSlotShared slots;
 	DLockTokenShared tokens;

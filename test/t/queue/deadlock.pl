@@ -558,8 +558,8 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 }
 
 # A check that finds nothing stuck is one for all.  A ring that a grant closes, to an owner that
-# waits by another backend, is found by the next check: after deadlock_timeout, and a
-# millisecond for each number of a process.
+# waits by another backend, is found by the next check: within deadlock_timeout, and not in
+# its first three quarters.
 {
 	hold(@$_) foreach [ 'h', 'hot' ], [ 'g', 'v' ];
 	enqueue($ctl, $s[0], want('a', 'hot'));
@@ -575,9 +575,9 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 
 	$ctl->query_safe("SELECT dlock_release_all('g')");
 	isnt($s[1]->result->{out}, '', 'a ring closed by a grant: that is made');
-	advance($timeout - 10.000001, $ctl);
+	advance(0.75 * $timeout - 10.000001, $ctl);
 	still_waits($ctl, 'a ring closed by a grant: not before the next check', @s[ 0, 2, 3 ]);
-	advance(0.3, $ctl);
+	advance(0.25 * $timeout, $ctl);
 	my ($victim) = wait_any(20, @s[ 0, 2 ]);
 	my ($other) = grep { $_ != $victim } @s[ 0, 2 ];
 	is($victim->result->{state}, '40P01', 'a ring closed by a grant: then one is told');
