@@ -294,7 +294,7 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	dlock_name_check_different(request.names, request.count);
 	request.tokens = palloc(request.count * sizeof(DLockToken));
 	if (acquire_names(fcinfo, "dlock_acquire_all", false, &request) == DLOCK_TOKEN_NONE)
-		PG_RETURN_NULL();
+		return answer_token(fcinfo, DLOCK_TOKEN_NONE);
 	return answer_tokens(request.tokens, request.count);
 }
 

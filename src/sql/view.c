@@ -197,7 +197,7 @@ static void
 collect_from_pages(DLockViewRows *rows)
 {
 	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock, true);
-	DLockPageHead meta;
+	DLockPageHeadDisk meta;
 
 	read_clocks(rows);
 	/* A copied database has leases only once it has a meta page of its own. */
@@ -385,12 +385,12 @@ typedef struct DLockViewQueue
 static Datum
 owner_array(const DLockProcessBlockers *owners)
 {
-	ArrayBuildState *array = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
+	/* The catalogs are not to be read under a partition lock. */
 	for (int i = 0; i < owners->count; i++)
-		(void) accumArrayResult(array, dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len)),
-								false, TEXTOID, CurrentMemoryContext);
-	return makeArrayResult(array, CurrentMemoryContext);
+		elements[i] = dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
+	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 /* A lease or a request is in the way of those that follow, in some modes. */
