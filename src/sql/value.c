@@ -170,16 +170,16 @@ dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 DLockTime
 dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
-	int64		limit_s = Min(dlock_settings_max_ttl_s, DLOCK_SPAN_MAX / USECS_PER_SEC);
+	DLockTime	limit = Min(dlock_settings_max_ttl_s * USECS_PER_SEC, DLOCK_SPAN_MAX);
 	DLockTime	span;
 
 	dlock_value_require_parameter(fcinfo, argno, parameter);
 	span = to_span(PG_GETARG_INTERVAL_P(argno));
-	if (span < 0 || span > limit_s * USECS_PER_SEC)
+	if (span < 0 || span > limit)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("parameter \"%s\" is out of range", parameter),
-				 errdetail("The limit is %lld seconds.", (long long) limit_s),
+				 errdetail("The limit is %lld seconds.", (long long) (limit / USECS_PER_SEC)),
 				 errhint("Pass a shorter span, and no negative one.")));
 
 	/* Leases keep it in milliseconds. */
