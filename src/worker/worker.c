@@ -359,9 +359,9 @@ purge_abandoned(void)
 static DLockTime
 do_due(DLockWorker *worker)
 {
+	uint64		pass = dlock_database_pass();	/* before "now" */
 	DLockTime	now = dlock_clock_now();
 	DLockTime	pending = dlock_flush_pending(now);
-	uint64		pass = dlock_database_pass();
 	DLockTime	wake_at = DLOCK_TIME_FOREVER;
 
 	purge_abandoned();
@@ -376,6 +376,7 @@ do_due(DLockWorker *worker)
 		do
 		{
 			erase_due(worker);
+			pending = dlock_flush_pending(dlock_clock_now());
 		} while (pass != 0 && first_due_at(worker) <= now && !ShutdownRequestPending);
 		wake_at = Min(first_due_at(worker), Max(dlock_database_wake_at(), worker->earliest_sweep));
 	}
