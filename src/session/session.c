@@ -121,7 +121,10 @@ look_up(DLockSessionRelation wanted)
 		}
 	} while (before != SharedInvalidMessageCounter);
 	if (!OidIsValid(oids[wanted]) || !OidIsValid(oids[DLOCK_RELATION_SEQUENCE]))
+	{
+		memset(oids, 0, sizeof(oids));
 		dlock_error_no_extension();
+	}
 }
 
 /* Is the storage of the relation that of a committed transaction? */
@@ -228,14 +231,6 @@ dlock_session_check_preloaded(void)
 				 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
 }
 
-/* Give back what a call has reserved, before the locks of its transaction are given up. */
-static void
-trim_at_exit(int code, Datum arg)
-{
-	dlock_slot_trim();
-	dlock_memory_trim();
-}
-
 /*
  * Find the shared state of this database, leases loaded or not, and count in it
  * from now on.  Throws 55000 if dlock is not preloaded.
@@ -248,7 +243,6 @@ dlock_session_attach(void)
 	dlock_session_check_preloaded();
 	my_database = dlock_database_attach(MyDatabaseId);
 	dlock_stat_attach(&my_database->stats);
-	before_shmem_exit(trim_at_exit, (Datum) 0);
 }
 
 /* ---- loading ---- */
@@ -466,7 +460,7 @@ load(DLockDatabase *db)
 	/* Another backend may have been faster. */
 	if (!is_loaded(db))
 	{
-		DLockPageHead meta;
+		DLockPageHeadDisk meta;
 		bool		is_ours = dlock_store_read_meta(db->rel, &meta) && meta.database == shared->oid;
 
 		/* If the store was moved as it is, memory stays valid. */

@@ -48,7 +48,7 @@ typedef struct DLockPageSlotDisk
 /* The first slot begins here. */
 #define SLOTS_OFFSET	64
 
-StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageHead) <= SLOTS_OFFSET,
+StaticAssertDecl(MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageHeadDisk) <= SLOTS_OFFSET,
 				 "slots overlap the head of the page");
 
 #define SLOT_DATA_OFFSET	offsetof(DLockPageSlotDisk, data)
@@ -118,7 +118,7 @@ dlock_page_init(Page page, uint64 incarnation, int slot_class, Oid database)
 {
 	PageInit(page, BLCKSZ, 0);
 	((PageHeader) page)->pd_lower = OidIsValid(database) ? SLOTS_OFFSET : slots_end(slot_class);
-	*dlock_page_head(page) = (DLockPageHead)
+	*dlock_page_head(page) = (DLockPageHeadDisk)
 	{
 		.magic = OidIsValid(database) ? DLOCK_PAGE_META_MAGIC : SLOTS_MAGIC,
 			.version = DLOCK_PAGE_VERSION,.slot_class = slot_class,
@@ -133,7 +133,7 @@ dlock_page_init(Page page, uint64 incarnation, int slot_class, Oid database)
 int
 dlock_page_class(Page page, uint64 incarnation)
 {
-	DLockPageHead *head = dlock_page_head(page);
+	DLockPageHeadDisk *head = dlock_page_head(page);
 
 	if (PageIsNew(page))
 		return DLOCK_PAGE_UNUSED;

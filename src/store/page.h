@@ -17,14 +17,14 @@
 #define DLOCK_PAGE_META_BLOCK	0
 
 /* What a page begins with, as it is on disk. */
-typedef struct DLockPageHead
+typedef struct DLockPageHeadDisk
 {
 	uint32		magic;
 	uint16		version;
 	uint16		slot_class;		/* of its slots; the meta page has none */
 	uint64		incarnation;
 	Oid			database;		/* of the meta page */
-} DLockPageHead;
+} DLockPageHeadDisk;
 
 #define DLOCK_PAGE_META_MAGIC	0x444C4D31	/* "DLM1" */
 
@@ -68,10 +68,10 @@ dlock_slot_number(DLockSlot slot)
 	return slot & ((1 << DLOCK_SLOT_BITS) - 1);
 }
 
-static inline DLockPageHead *
+static inline DLockPageHeadDisk *
 dlock_page_head(Page page)
 {
-	return (DLockPageHead *) PageGetContents(page);
+	return (DLockPageHeadDisk *) PageGetContents(page);
 }
 
 /* pages */

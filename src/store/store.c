@@ -235,7 +235,7 @@ report_damage(BlockNumber block, const char *detail)
  * version, or is no meta page.
  */
 bool
-dlock_store_read_meta(Relation rel, DLockPageHead *meta)
+dlock_store_read_meta(Relation rel, DLockPageHeadDisk *meta)
 {
 	Buffer		buffer;
 	bool		is_new;

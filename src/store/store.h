@@ -27,7 +27,7 @@ typedef DLockPageRange (*DLockStoreChange) (Page page, int number, const DLockLe
 
 /* the store as a whole */
 extern const TableAmRoutine *dlock_store_routine(void);
-extern bool dlock_store_read_meta(Relation rel, DLockPageHead *meta);
+extern bool dlock_store_read_meta(Relation rel, DLockPageHeadDisk *meta);
 extern void dlock_store_visit(Relation rel, uint64 incarnation,
 							  DLockStoreLeaseVisitor visit_lease,
 							  DLockStorePageVisitor visit_page, void *arg);
