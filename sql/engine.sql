@@ -338,7 +338,7 @@ CREATE FUNCTION @extschema@.dlock_fence(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool)
-    IS 'refuse a token below the highest that the resource has seen, and keep higher ones out until this transaction ends';
+    IS 'refuse a token below the highest that the resource has seen, and block higher ones until this transaction ends';
 
 CREATE FUNCTION @extschema@.dlock_guard()
     RETURNS pg_catalog.trigger
@@ -433,7 +433,7 @@ CREATE FUNCTION _dlock.lease_list() RETURNS SETOF _dlock.held_lock
     AS 'MODULE_PATHNAME', 'dlock_sql_lease' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
 COMMENT ON FUNCTION _dlock.lease_list() IS 'the leases of this database';
 
--- For patterns: the leases on several locks, and those of an owner, at the cost of these alone.
+-- For patterns: the leases on some locks, and those of an owner, at the cost of these alone.
 CREATE FUNCTION _dlock.names_held(names pg_catalog.text[]) RETURNS SETOF _dlock.held_lock
     AS 'MODULE_PATHNAME', 'dlock_sql_names_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
 COMMENT ON FUNCTION _dlock.names_held(pg_catalog.text[]) IS 'the leases on these locks, in this order; none on a standby';
@@ -500,7 +500,7 @@ COMMENT ON VIEW @extschema@.dlock_waiters
 
 CREATE FUNCTION _dlock.stats() RETURNS pg_catalog.int8[]
     AS 'MODULE_PATHNAME', 'dlock_sql_stats' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
-COMMENT ON FUNCTION _dlock.stats() IS 'counters of this database since the server started, in the order of the library';
+COMMENT ON FUNCTION _dlock.stats() IS 'counters of this database since the server started; dlock_stats names them';
 
 CREATE VIEW @extschema@.dlock_stats AS
     SELECT c[1] AS grants, c[2] AS handoffs, c[3] AS reentries, c[4] AS refusals, c[5] AS timeouts, c[6] AS deadlocks,

@@ -159,7 +159,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		MemoryContextSwitchTo(old);
 	}
 
-	/* It may get other storage; then it is locked exclusively. */
+	/* Its pages may have moved; then it is locked exclusively. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
 		dlock_database_moved(objectId, InvalidOid);
 	if (access == OAT_POST_ALTER && classId == RelationRelationId)

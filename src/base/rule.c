@@ -145,7 +145,7 @@ dlock_rule_is_live(DLockTime deadline, DLockTime now)
 }
 
 /*
- * Until when a lease keeps others out: its deadline, plus the lock delay.
+ * Until when a lease blocks others: its deadline, plus the lock delay.
  */
 DLockTime
 dlock_rule_blocks_until(DLockTime deadline, DLockTime delay)

@@ -51,7 +51,7 @@ typedef struct TokenList
 static char *tokens_setting = NULL;
 static TokenList *tokens = NULL;
 
-/* Add a pair, whose text must outlive the list.  Returns NULL, or a sentence that says what is wrong. */
+/* Add a pair, whose text must outlive the list.  Returns NULL, or what is wrong with it. */
 static const char *
 add_pair(TokenList *list, const char *text)
 {

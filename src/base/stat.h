@@ -12,11 +12,11 @@
 
 #include "base/types.h"
 
-/* The view dlock_stats knows them by their numbers. */
+/* The view dlock_stats (sql/engine.sql) knows them by their numbers. */
 typedef enum DLockStatEvent
 {
 	DLOCK_STAT_GRANT,			/* leases granted, hand-offs included */
-	DLOCK_STAT_HANDOFF,			/* of these, to waiters */
+	DLOCK_STAT_HANDOFF,			/* of these, to requests that waited */
 	DLOCK_STAT_REENTRY,
 	DLOCK_STAT_REFUSAL,			/* requests refused at once */
 	DLOCK_STAT_TIMEOUT,			/* requests that waited in vain */

@@ -13,19 +13,19 @@
  *		 has ended.  So of two transactions that passed with different tokens,
  *		 the one with the lower token has ended before the other one writes.
  *
- *	  src/README, "Fencing", says how the mark and a lock of the server's see to them.
+ *	  src/README, "Fencing", says how the mark and a heavyweight lock enforce them.
  *
  *	  Marks are rows of an ordinary table, so they are transactional, dumped and
  *	  replicated.  They are read and written here as a catalog is, without a
  *	  query: at every isolation level the newest committed mark counts, and
  *	  privileges, constraints and triggers do not.  So a table that has been altered
  *	  is refused.  The snapshot is SnapshotSelf, which could see both or none of two
- *	  versions of a row that changes meanwhile; a mark does not, since a reader holds
- *	  the resource's lock in share mode at least.
+ *	  versions of a row that changes meanwhile; a mark changes under the resource's lock
+ *	  alone, unless a restore or a subscription writes it.
  *
- *	  A table in this backend has the token with which the transaction has passed,
- *	  and the rows of a statement pay a look-up there.  What a subtransaction changes
- *	  there is undone with it, as the server undoes the lock and the mark.
+ *	  A table in this backend has the token with which the transaction has passed, so
+ *	  a row of a statement costs a look-up there.  What a subtransaction changes there
+ *	  is undone with it, as the server undoes the lock and the mark.
  *
  *	  The lock's key is a hash of the resource.  Two resources of one hash would
  *	  share the lock, and their transactions would wait for each other.  With 64
@@ -84,7 +84,7 @@ typedef struct DLockFencePass
 	ItemPointerData tid;		/* where its mark was read last */
 	uint64		transaction;	/* the last one that has used it, by number */
 	DLockToken	token;			/* DLOCK_TOKEN_NONE: has not passed */
-	DLockToken	live;			/* that of its last live pass, likewise */
+	DLockToken	live;			/* of its last live pass; NONE: there was none */
 } DLockFencePass;
 
 /* A table with more resources is not kept for the next transaction. */
@@ -337,9 +337,9 @@ check_live(const DLockFencePass *pass)
 
 /*
  * Check what was passed live, before the commit.  The token is that of the last pass.  A
- * live pass that was rolled back counts if one before it holds the fence: the check
- * may refuse too much then, and never too little.  A prepared transaction would commit
- * without a check.
+ * live pass that was rolled back counts if another pass stands, before or after it: the
+ * check may refuse too much then, and never too little.  A prepared transaction would
+ * commit without a check.
  */
 static void
 check_end(bool is_prepare)
@@ -458,9 +458,9 @@ exceed(DLockTokenShared *tokens, DLockToken token)
 }
 
 /*
- * Take a token above one that may come from another database.  If that one is above the
- * clock by more than dlock.max_clock_skew, and so above the tokens of any database, the
- * result need not be.
+ * Take a token above one that may come from another database.  The result may be below it
+ * if no database can have granted that one: it is above the clock by more than
+ * dlock.max_clock_skew.
  */
 DLockToken
 dlock_fence_take_above(DLockToken above)
@@ -502,7 +502,7 @@ dlock_fence_refuse(const char *what, const char *name, DLockToken token, DLockTo
 /*
  * Throw 22023 for a token that cannot have been granted by now: it is above those of
  * this database, and above the clock, which those of other databases are not above
- * (src/README, "Tokens").  The rest as above.
+ * (src/README, "Tokens").  The other arguments are as above.
  */
 void
 dlock_fence_check_known(const char *what, const char *name, DLockToken token)
@@ -574,8 +574,8 @@ take(DLockFencePass *pass, DLockToken token)
  * Pass the fence of a resource for the rest of this transaction, with the token that it
  * presents: the one given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed
  * with; else the one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if
- * there is none.  "as_live": as the holder of a lease on the lock of that name; that is
- * checked, "anew" if this transaction has passed as that holder before.
+ * there is none.  "as_live": as the holder of a lease on the lock of that name.  That is
+ * checked at the first such pass of the transaction, and at each with "anew".
  *
  * Waits for transactions that have passed with a lower token, and for one that
  * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the

@@ -68,7 +68,7 @@ typedef struct DLockGuard
 	AttrNumber	resource_attr;	/* zero if there is no such column */
 	AttrNumber	token_attr;
 	bool		live;
-	bool		inserts_present;	/* does the column of an inserted row? */
+	bool		inserts_present;	/* does that of inserted rows present it? */
 	FmgrInfo	output;			/* of the resource column's type */
 } DLockGuard;
 
@@ -85,7 +85,7 @@ refuse_guard(const DLockGuard *guard, const char *detail, const char *hint)
 			 errhint("%s", hint)));
 }
 
-/* What an argument may be: the first of these, or one of them and "=" in front. */
+/* An argument is "option=value", or the value of the first option alone. */
 enum
 {
 	OPTION_RESOURCE, OPTION_RESOURCE_COLUMN, OPTION_TOKEN_COLUMN, OPTION_MODE
@@ -219,9 +219,9 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 
 /*
  * Does an inserted row present the token in its column?  In a partition, only if the guard is
- * a clone of one on a table that is no partition itself, so all partitions have clones.  A
- * guard of partitions of partitions does not tell where the original is; it counts as one of
- * a part of the partitions.
+ * a clone of one on a table that is no partition itself, so all partitions have clones.  Of
+ * a clone in a partition of a partition it is unknown where the original is; so it counts as
+ * one that other partitions may lack.
  */
 static bool
 is_insert_presenting(Relation rel, const Trigger *trigger)
@@ -439,9 +439,9 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 /*
  * The trigger: let a statement or a row pass, or throw.
  *
- * Returns the row to be written; NULL for a statement.  Throws LK001,
- * LK002, LK003, what dlock_fence_pass() throws, and 22004 for a row that names
- * no resource.
+ * Returns the row to be written; NULL for a statement.  Throws LK001, LK003, what
+ * dlock_fence_pass() throws, 42703 or 42P17 if the trigger cannot guard, and 22004
+ * for a row that names no resource.
  */
 HeapTuple
 dlock_guard_fire(TriggerData *data, FmgrInfo *flinfo)

@@ -22,7 +22,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 
 #include "base/clock.h"
@@ -260,8 +259,8 @@ decide(DLockAcquire *acquire)
 	};
 	DLockTime	now = acquire->step.now;
 	DLockTime	until;
-	bool		blocked_by_self = false;	/* by what it has on the way
-											 * elsewhere */
+	bool		blocked_by_self = false;	/* by an intent of its owner, or a
+											 * path below */
 
 	for (int i = 0; i < request->count; i++)
 	{
@@ -482,7 +481,7 @@ grant(DLockAcquire *acquire)
 		else if (i == 0)
 			path = lease;
 
-		/* Requests with a later timer, the owner's others. */
+		/* Others of the owner ask again; later timers are set anew. */
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
@@ -510,7 +509,7 @@ make_requests(DLockAcquire *acquire, DLockMemoryRef *first)
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
-	/* The last one first: they are told of in the order of the names. */
+	/* The last one first: find_requests() relies on the order of the names. */
 	for (int i = acquire->request->count - 1; i >= 0; i--)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -549,7 +548,7 @@ keep_place(DLockAcquire *acquire)
 /*
  * Give turns in the queues of the locks asked for; with "places", in those alone that have
  * places.  A place, or a request of a stopped process, may block this one though its lock is
- * free: until it has a turn, and for a ttl from then on.
+ * free: it does so until it gets a turn, and for a ttl from then on.
  */
 static void
 give_turns(DLockAcquire *acquire, bool places)
@@ -672,8 +671,8 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	pfree(acquire.items);
 
 	/*
-	 * Its owner may have replaced the place meanwhile, which is asked for
-	 * anew.
+	 * Its owner may have replaced the place meanwhile: the new one is asked
+	 * for later.
 	 */
 	if (request->takes && acquire.verdict > DLOCK_RULE_SELF)
 		return (acquire.verdict == VERDICT_OTHER_PLACE) ? DLOCK_ANSWER_REFUSED : DLOCK_ANSWER_FAILED;

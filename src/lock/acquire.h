@@ -67,8 +67,8 @@ typedef struct DLockAcquireGranted
 								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	DLockTime	until;			/* QUEUED: when to ask again at the latest.
-								 * KEPT: since when it has the place, which is
-								 * the id of that */
+								 * KEPT: since when it has the place, and its
+								 * id */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

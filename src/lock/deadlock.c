@@ -130,8 +130,8 @@ struct DLockDeadlockOwner
 typedef struct DLockDeadlockCheck
 {
 	Oid			database;
-	DLockToken	place;			/* it is for the place with this id; or, if
-								 * zero, for what has the number of this
+	DLockToken	place;			/* it is for the place with this id; if zero,
+								 * for all requests with the number of this
 								 * process */
 	DLockTime	now;
 	HTAB	   *lock_table;
@@ -143,7 +143,7 @@ typedef struct DLockDeadlockCheck
 	int			npositions;
 	List	   *changed;		/* locks */
 	int			round;			/* of the search for a circle */
-	List	   *found;			/* waits to go on from in it */
+	List	   *found;			/* waits that the search goes on from */
 	List	   *circle;			/* of edges, from its root on; or NIL */
 	List	   *moved;			/* processes of requests for several locks */
 } DLockDeadlockCheck;

@@ -412,7 +412,7 @@ try_convert(DLockStep *step, void *arg)
  * An upgrade has to be compatible with the other holders and with the
  * conversions that wait already, and gives the lease a new token; a downgrade
  * keeps it and never waits.  If this process is in the queue for it, the
- * request is looked at again.  GRANTED: it is left to the caller to list the
+ * request stays there unless it is granted.  GRANTED: it is left to the caller to list the
  * change (session/grants.c) and to flush it; nothing throws after it was made.
  * Throws LK002 if no such lease is live, 55000 if it cannot be converted, 54000 if
  * the lock has too many holders, 42501, 53400.
@@ -631,8 +631,9 @@ try_force(DLockStep *step, void *arg)
  * one that has the lock closed does so no longer.  Places that no process listens for are
  * passed by.  Returns how many leases, and tells in "ended" (palloc'd) what they were.
  *
- * They have ended then, so a conversion that waits cannot save one of them;
- * dlock_held_expire() erases them, or writes that they have.
+ * Requests for the lock get turns at once, and a conversion cannot save one of the leases.
+ * dlock_held_expire() erases these, or writes that they have ended, and gives turns on the
+ * other locks of their paths.
  */
 int
 dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForced **ended)

@@ -121,8 +121,8 @@ dlock_process_end(int process)
 /* ---- who blocks them, for people to read ---- */
 
 /*
- * Add the owner of a lease that blocks, or of a request, to those that are in the way of a
- * mode, if it is, and not among them.  The partition must be locked.
+ * Add the owner of a lease that blocks others, or of a request, to "owners", if that
+ * conflicts with a mode and the owner is not among them.  The partition must be locked.
  */
 void
 dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode, const DLockSpaceLease *blocker)
@@ -151,8 +151,8 @@ dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode, const DL
 }
 
 /*
- * The owners of the leases that are in the way of a request, and of the requests
- * in front of it that are.  The partition must be locked, in any mode.
+ * The owners of the leases that block a request, and of the requests in front of it
+ * that do.  The partition must be locked, in any mode.
  */
 void
 dlock_process_find_blockers(DLockSpaceLease *request, DLockTime now, DLockProcessBlockers *owners)
@@ -179,8 +179,8 @@ dlock_process_find_blockers(DLockSpaceLease *request, DLockTime now, DLockProces
 }
 
 /*
- * The owners that are in the way of what this process waits for (of the first
- * lock of which that is so), as a list for people.
+ * The owners that block what this process waits for (on the first lock on which
+ * any do), as a list for people.
  */
 char *
 dlock_process_describe_blockers(void)

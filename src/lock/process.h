@@ -24,10 +24,10 @@ typedef struct DLockProcessShared
 {
 	DLockMemoryRef first;		/* of its requests; none if it does not wait */
 	DLockPartitionSet set;		/* the partitions of its requests */
-	DLockTime	since;
+	DLockTime	since;			/* when it began to wait */
 } DLockProcessShared;
 
-/* How many owners in the way are named. */
+/* How many owners that block a request are named. */
 #define DLOCK_PROCESS_BLOCKERS	64
 
 /* Owners, each once. */

@@ -5,7 +5,7 @@
  *
  * NOTES
  *	  A lock is handed off in two steps, as src/README ("Hand-off") argues.  A
- *	  backend that takes something out of the way of requests gives a *turn* to those
+ *	  backend that ends what blocks requests gives a *turn* to those
  *	  that can be granted now, and wakes their processes.  A process that has a turn
  *	  takes the lock itself, as it would have done at once had it been free
  *	  (lock/acquire.c).  A turn promises nothing, so a request for several locks, which
@@ -22,7 +22,7 @@
  *
  *	  To leave many places, or to give them up, takes two locks in turn: that of their
  *	  client, to see on which lock the next one is (space/place.c); and the partition of
- *	  that lock, to change some of them, and to call its queue once for these.  They are
+ *	  that lock, to change some of them, and to give turns once for these.  They are
  *	  found from the client, and from the last to the first, so the queue is not searched,
  *	  and its timer mostly leaves last.
  *
@@ -255,8 +255,8 @@ dlock_queue_give_turns(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause ca
 /* ---- this process ---- */
 
 /*
- * A request waits longer, and gives up its turn, to get another one later.  Returns when its
- * process asks again, which it does at "anyway" in any case: what blocks it may end then.
+ * A request waits longer, and gives up its turn, to get another one later.  Returns when what
+ * blocks it may end, so that its process has to ask again; at "anyway" it does so in any case.
  * Its partition must be locked exclusively.
  */
 static DLockTime
@@ -283,9 +283,9 @@ wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 }
 
 /*
- * If the timer of a request of this process has run out, call the requests that rely on
- * it: the process may wait for another lock, too, and not take this one.  The first in the
- * queue has no turn in front of it, so it calls nobody if no lease is dead.  The partition
+ * If the timer of a request of this process has run out, give turns to those that rely on
+ * it: the process may wait for another lock, too, and not take this one.  In front of the
+ * first there is no turn, so nothing has changed unless a lease is dead.  The partition
  * must be locked exclusively.
  */
 static void
@@ -325,9 +325,9 @@ dlock_queue_stay(DLockTime now, DLockTime anyway)
 }
 
 /*
- * Call the queues in which this process is blocked, so that no request in front of it is
- * overlooked.  In its other queues none blocks it, and a call would wake all requests for
- * several locks there.
+ * Give turns in the queues in which this process is blocked, so that no request in front of
+ * it is overlooked.  In its other queues none blocks it, and all requests for several locks
+ * would be woken.
  */
 void
 dlock_queue_give_turns_ahead(void)
@@ -349,7 +349,7 @@ dlock_queue_give_turns_ahead(void)
 /* ---- leaving ---- */
 
 /*
- * Take a request out of its queue, and call those behind it.  The partition must be locked
+ * Take a request out of its queue, and give turns in that.  The partition must be locked
  * exclusively.  Cannot fail.
  */
 void
@@ -363,7 +363,7 @@ dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 
 /*
  * A lock is opened by force: places without a process are passed by until they are asked
- * for, and the queue is called.  The partition must be locked exclusively.
+ * for, and turns are given.  The partition must be locked exclusively.
  */
 void
 dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now)
@@ -393,7 +393,7 @@ dlock_queue_move_last(const List *processes, DLockTime now)
 		{
 			DLockSpaceEntry *entry = dlock_space_entry_of(request);
 
-			/* At the end it stands already, and blocks nobody. */
+			/* It is the last already, and blocks nobody. */
 			if (dlock_space_next(request) == NULL)
 				continue;
 			request->bound_mono = 0;
@@ -435,8 +435,8 @@ dlock_queue_leave(void)
 
 /*
  * The extension is no longer in this database: nobody waits for its locks any
- * more.  Nobody can begin to, either, since the store is locked.  Those that watch
- * or listen look, and find that.
+ * more.  Nobody can begin to, either, since the store is locked.  Processes that watch
+ * or listen are woken, and find that.
  */
 void
 dlock_queue_dismiss(Oid database)
@@ -511,7 +511,7 @@ dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLo
 
 /*
  * A place that its owner has asked for cannot be granted yet, and is kept until some time.
- * If that is earlier than before, and no process listens, the queue is called.  The
+ * If that is earlier than before, and no process listens, turns are given.  The
  * partition must be locked exclusively.
  */
 void

@@ -19,8 +19,8 @@ typedef enum DLockQueueCause
 	DLOCK_TURNS_ASKED,			/* a request is blocked: one in front of it
 								 * may be due for a turn */
 	DLOCK_TURNS_KEPT			/* a lease or a turn has run out, or the last
-								 * dead lease has gone: only those that the
-								 * lock kept waiting */
+								 * dead lease has gone: only requests that the
+								 * lock blocked ("kept") */
 } DLockQueueCause;
 
 /* under partition locks */

@@ -525,7 +525,7 @@ give_turns(DLockSpaceEntry *entry, bool changed, DLockTime now)
 /*
  * Erase a lease with all its parts, on disk, where its page is pinned, and in memory.  Gives
  * turns to the requests that wait for their locks, except for the lock "but": that is left
- * to the caller.  False if the entry of this lock has gone.
+ * to the caller.  False if the entry of "but" has gone.
  */
 static bool
 erase_parts(DLockStep *step, DLockSpaceLease *lease, const DLockSpaceEntry *but)
@@ -577,8 +577,8 @@ dlock_step_erase_lease(DLockStep *step, DLockSpaceLease *lease)
 
 /*
  * Erase the dead leases of a lock, and give turns to the requests that wait, whether or
- * not a grant follows.  If nobody is left, the entry is freed, too.  Asks for another attempt
- * if it erased leases on other locks, or has some to log.
+ * not a grant follows.  If nothing is left, the entry is freed, too.  Asks for another attempt
+ * if it erased leases on other locks, or has some to log, or after TIDY_BATCH.
  */
 DLockStepLack
 dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)

@@ -26,8 +26,8 @@
  *	  A renewal and a downgrade are not undone: their owner has the same token
  *	  as before.
  *
- *	  To undo changes memory alone, and cannot fail; pages are left to the worker,
- *	  which is woken.
+ *	  The undo changes memory alone, and cannot fail.  It wakes the worker, which
+ *	  sees to the pages.
  *
  *	  This backend remembers the leases that are bound to it, and ends them from
  *	  the server's callbacks: at commit, when the transaction is visible to
@@ -101,7 +101,7 @@ static int	room = 0;
 
 /*
  * End the leases that are bound so and were acquired in the subtransaction (if
- * that is not InvalidSubTransactionId), and forget them.
+ * that is not InvalidSubTransactionId), and take them off the list.
  */
 static void
 end_bound(DLockBind bind, SubTransactionId subid)
@@ -146,7 +146,7 @@ check_prepare(void)
 	}
 }
 
-/* Forget leases that have ended otherwise. */
+/* Take leases that have ended otherwise off the list. */
 static void
 forget_ended(void)
 {
@@ -247,7 +247,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 
 /*
  * A transaction or subtransaction is aborted: if that is because a call fails, undo what it
- * has listed; memory and slots that it fetched and did not use are for others.
+ * has listed.  Free the memory and slots that it has reserved.
  */
 static void
 undo_all(void)
@@ -307,7 +307,7 @@ end_bound_at_exit(int code, Datum arg)
 /* ---- listing ---- */
 
 /*
- * Have room to list so many changes without fail; with "bind", leases that are bound so.
+ * Reserve room to list so many changes; with "bind", leases that are bound so.
  * The database must have been opened once before.
  */
 void
@@ -398,7 +398,7 @@ dlock_grants_convert(uint32 hash, DLockToken from, const DLockAcquireGranted *gr
 
 /* ---- calls ---- */
 
-/* A call is answered: there is nothing to undo, and some of what it has listed may be bound. */
+/* A call is answered: what it has listed leaves the list, but for leases that are bound. */
 void
 dlock_grants_answered(void)
 {

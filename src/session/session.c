@@ -101,7 +101,7 @@ look_up(DLockSessionRelation wanted)
 
 	/*
 	 * The extension may be dropped and created again meanwhile.  The store is
-	 * found last: where its oid holds, that of the sequence does.
+	 * looked up last: as long as its oid is valid, that of the sequence is.
 	 */
 	do
 	{
@@ -255,7 +255,7 @@ typedef struct DLockSessionLoad
 	TimestampTz wall;
 } DLockSessionLoad;
 
-/* Are the leases in memory, and are they those of the relation at hand? */
+/* Are the leases in memory, and are they those of the relation that is open? */
 static bool
 is_loaded(const DLockDatabase *db)
 {
@@ -392,7 +392,7 @@ begin_incarnation(DLockDatabase *db)
 	return incarnation;
 }
 
-/* The clean-up of a load: leave the memory to other databases.  Must not fail. */
+/* The clean-up of a load: free the memory.  Must not fail. */
 static void
 abandon_load(int code, Datum arg)
 {
@@ -553,7 +553,7 @@ dlock_session_close(DLockDatabase *db)
 
 /*
  * The database without its store.  Can be called at any time after the first
- * open, also in an error and at exit.  Cannot fail.
+ * open, also in an abort and at exit.  Cannot fail.
  */
 void
 dlock_session_shared(DLockDatabase *db)

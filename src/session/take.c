@@ -9,7 +9,7 @@
  *	  has not been granted it leaves when it ends (lock/queue.c).
  *
  *	  What has been granted is to be answered, and soon: from the first row on the call
- *	  asks for what is due, and from the first grant on it looks for no deadlock.  What is wrong
+ *	  asks for what is due, and from the first grant on it checks for none.  What is wrong
  *	  with one place is a row without a token.  An error, such as one for lack of memory, or a cancel in
  *	  what an attempt waits for, undoes what was granted.
  *
@@ -141,8 +141,8 @@ ask_for_place(DLockTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DL
 }
 
 /*
- * A pass: ask for all places for which it is time.  Returns when to do so again, if nothing
- * has been taken.  What becomes due meanwhile is left to the next call, once something has.
+ * Ask for all places that are due.  Returns when to do so again, if nothing has been taken.
+ * Once something has, what becomes due meanwhile is left to the next call.
  */
 static DLockTime
 take_due(DLockTake *take, DLockPlaceCopy *copies)
@@ -202,9 +202,9 @@ take_or_wait(DLockTake *take, DLockTime deadline)
 
 /*
  * Take what the places of a client of the current user can be granted, and wait up to
- * "wait" microseconds until that is something.  All places are kept for "keep" from now
- * on, those that are left; if this fails, for no less.  Returns how many are told in
- * "taken" (palloc'd): those granted, and those that can never be, without a token.
+ * "wait" microseconds until that is something.  Places that are left are kept for "keep"
+ * from the end of the call on; if it fails, for no less than before.  Returns how many rows
+ * "taken" (palloc'd) has: those granted, and, without a token, those that can never be.
  *
  * One flush makes all grants as durable as synchronous_commit asks for.  Throws what
  * dlock_wait_acquire() throws; what has been granted is undone then, and its place is gone.

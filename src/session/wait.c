@@ -6,15 +6,16 @@
  * NOTES
  *	  A call asks for a lease, and if it has to wait, its process goes into
  *	  the queue and sleeps on its latch.  It is woken at its turn (lock/queue.c),
- *	  and wakes by itself for five things: its time is up; a lease that blocks it
+ *	  and wakes by itself for six things: its time is up; a lease that blocks it
  *	  ends, so that it takes the lock over even if no other backend does anything;
- *	  it is time for a deadlock check; it is interrupted; its client has closed the
- *	  connection.  Whatever it is, it then asks again.
+ *	  it is time for a deadlock check, and no other process has made it; it has not
+ *	  asked for long; it is interrupted; its client has closed the connection.  Then
+ *	  it asks again.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.  Only the
- *	  snapshot of its statement stays, as that of any statement does; who waits for
- *	  long keeps a place instead.
+ *	  snapshot of its statement stays, as that of any statement does; a request that
+ *	  waits for long can be a place instead.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  What it was granted by then is undone like any other
@@ -250,7 +251,8 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 /*
  * Sleep on the latch, at most until then, or until the client has closed its connection,
  * which the next CHECK_FOR_INTERRUPTS() then finds.  A client's backend sleeps on the
- * events of its connection, as pq_check_connection() does.  False if the time is over.
+ * events of its connection, as pq_check_connection() does.  False if none of that happens
+ * until then, or within LONGEST_NAP.
  */
 bool
 dlock_wait_nap(DLockTime now, DLockTime until, uint32 event)
@@ -271,8 +273,8 @@ dlock_wait_nap(DLockTime now, DLockTime until, uint32 event)
 }
 
 /*
- * Sleep until this process is woken, or until then, or until it has to check for a deadlock.
- * What others have checked meanwhile it need not.
+ * Sleep until this process is woken, or until then, or until it has to check for a deadlock:
+ * when that is due, and no other process has made a check meanwhile.
  */
 static void
 sleep_in_queue(DLockWaitCall *waiting, DLockTime until, uint32 event)
@@ -402,7 +404,7 @@ call(DLockWaitCall *waiting)
 
 /* ---- acquire ---- */
 
-/* A place has been asked for in vain: may it be in a deadlock, so that it is worth a search? */
+/* Has a place that was asked for in vain been there for so long that a check is due? */
 bool
 dlock_wait_is_long(const DLockAcquireGranted *granted)
 {

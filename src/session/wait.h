@@ -28,7 +28,7 @@ typedef struct DLockWaitHolder
 /* How long to leave the store alone if it cannot be opened at once, the first time. */
 #define DLOCK_WAIT_RETRY	(10 * INT64CONST(1000))
 
-/* A request or a place is looked at no later than so many times deadlock_timeout after. */
+/* A request or a place is asked for again within so many times deadlock_timeout. */
 #define DLOCK_WAIT_ANYWAY	8
 
 extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);

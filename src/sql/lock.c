@@ -111,7 +111,7 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	request->permits = PG_GETARG_INT32(argno);
 }
 
-/* The parameters "lock_delay" and "min_hold", and the ttl, which depends on the latter and on the bind. */
+/* The parameters "lock_delay" and "min_hold", and a ttl that fits the latter and the bind. */
 static void
 get_times(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
@@ -143,7 +143,7 @@ get_keep(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Leave one of them out.")));
 }
 
-/* The elements of an array, which has "*count" of them, or any number if that is below zero. */
+/* The elements of an array.  "*count" is their number; below zero: any, and set to it. */
 static Datum *
 get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type, int *count, bool **nulls)
 {
@@ -217,7 +217,7 @@ open_for_targets(DLockDatabase *db, DLockHolderTarget *targets, int count)
 
 /* ---- functions ---- */
 
-/* The answer of a call that may grant something. */
+/* The answer of a call that may grant something: the grant is not undone from here on. */
 static Datum
 answer_token(FunctionCallInfo fcinfo, DLockToken token)
 {
@@ -379,7 +379,7 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(*renew(fcinfo, "dlock_renew_token", &target, 1));
 }
 
-/* Release a lease; or else open the lock that it keeps closed, since nothing is left to do under it. */
+/* Release a lease; or open the lock that it keeps closed, since its owner is done. */
 static bool
 release_target(DLockDatabase *db, DLockHolderTarget *target)
 {
@@ -477,7 +477,7 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 /* ---- each ---- */
 
-/* The leases of the first two parameters, names and tokens; those of strangers are answered as if they were not there. */
+/* The leases of the first two parameters, names and tokens; those of strangers are skipped. */
 static DLockHolderTarget *
 get_each_target(FunctionCallInfo fcinfo, int *count)
 {

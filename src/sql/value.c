@@ -166,7 +166,7 @@ dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 	return wait;
 }
 
-/* A span that a lease or its lock lasts for other reasons than its ttl. */
+/* Another span than a ttl, up to dlock.max_ttl and DLOCK_SPAN_MAX, in whole milliseconds. */
 DLockTime
 dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {

@@ -105,8 +105,8 @@ read_clocks(DLockViewRows *rows)
 }
 
 /*
- * Make a row of a lease that blocks others until then, unless another lock is wanted.  Its
- * deadline is the one that is told; "unconfirmed": it is live, but not confirmed.
+ * Make a row of a lease, unless another lock is wanted.  Its deadline is the one that is
+ * told.  "unconfirmed": if that has passed, the lease is live all the same.
  */
 static void
 add_lease(DLockViewRows *rows, const DLockLeaseValue *lease, DLockTime blocks_until,
@@ -165,7 +165,7 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
 
-/* A visitor of the store.  The intents of a lease on a path are not on disk: they follow from it. */
+/* A visitor of the store.  The intents of a path are not on disk: they follow from it. */
 static bool
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
@@ -206,7 +206,7 @@ collect_from_pages(DLockViewRows *rows)
 	table_close(rel, AccessShareLock);
 }
 
-/* Open the database, to collect leases from memory.  The clocks come after that, since loading takes time. */
+/* Open the database to collect leases.  The clocks are read last, since to load takes time. */
 static void
 begin_collecting(DLockViewRows *rows, DLockDatabase *db)
 {
@@ -215,7 +215,7 @@ begin_collecting(DLockViewRows *rows, DLockDatabase *db)
 	read_clocks(rows);
 }
 
-/* _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on a lock */
+/* _dlock.lease_list() and dlock_lease(name) -> the leases of this database, or on a lock */
 Datum
 dlock_sql_lease(PG_FUNCTION_ARGS)
 {
@@ -371,7 +371,7 @@ dlock_sql_signal_wait(PG_FUNCTION_ARGS)
 
 /* ---- requests that wait ---- */
 
-/* The rows of requests, and what is in the way of the next ones in the same queue. */
+/* The rows of requests, and what blocks the next ones in the same queue. */
 typedef struct DLockViewQueue
 {
 	DLockViewRows rows;
@@ -393,7 +393,7 @@ owner_array(const DLockProcessBlockers *owners)
 	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/* A lease or a request is in the way of those that follow, in some modes. */
+/* A lease or a request blocks those that follow, in some modes. */
 static void
 add_blocker(DLockViewQueue *queue, const DLockSpaceLease *blocker)
 {
@@ -408,7 +408,7 @@ add_blocker(DLockViewQueue *queue, const DLockSpaceLease *blocker)
 	}
 }
 
-/* The first request of a queue follows: nothing is in its way but leases. */
+/* The first request of a queue follows: nothing blocks it but leases. */
 static void
 begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
 {
@@ -427,7 +427,7 @@ begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
 	}
 }
 
-/* The owners in the way of a request, as an array. */
+/* The owners that block a request, as an array. */
 static Datum
 blockers_of(DLockViewQueue *queue, DLockSpaceLease *request, DLockTime now)
 {
@@ -506,7 +506,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- counters ---- */
 
-/* _dlock.stats() -> the counters of this database (base/stat.h), and the last delay and memory; NULL on a standby */
+/* _dlock.stats() -> the counters (base/stat.h), cleanup_lag, and memory; NULL on a standby */
 Datum
 dlock_sql_stats(PG_FUNCTION_ARGS)
 {

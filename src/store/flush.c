@@ -56,7 +56,7 @@ typedef struct DLockFlushShared
 	pg_atomic_uint64 confirmed[SYNCHRONOUS_COMMIT_REMOTE_APPLY + 1];
 } DLockFlushShared;
 
-/* If the first was left this many times wal_writer_delay ago, the worker is missing. */
+/* If the first was left this many times wal_writer_delay ago, it is missing or busy. */
 #define OVERLOOKED_FACTOR	4
 
 static DLockFlushShared *flush = NULL;
@@ -153,7 +153,7 @@ has_arrived(XLogRecPtr lsn)
  * Make a record as durable as the session's synchronous_commit asks for: as a
  * commit would, with the same waits for synchronous standbys.
  *
- * Interrupts are served at the end; they undo the grants of the call
+ * Interrupts are served at the end; the abort then undoes the grants of the call
  * (session/grants.c).  If an interrupt ends the wait for a standby, the server
  * only warns, since a commit stands.  Here that is an error (57014), too.  No
  * LWLock may be held.

@@ -112,7 +112,7 @@ slots_end(int slot_class)
 	return SLOTS_OFFSET + dlock_page_slot_count(slot_class) * slot_sizes[slot_class];
 }
 
-/* Turn any page into one of free slots; or, of a database, into its meta page. */
+/* Turn any page into one of free slots, or, given a database, into its meta page. */
 void
 dlock_page_init(Page page, uint64 incarnation, int slot_class, Oid database)
 {

@@ -80,7 +80,7 @@ extern int	dlock_page_slot_count(int slot_class);
 extern void dlock_page_init(Page page, uint64 incarnation, int slot_class, Oid database);
 extern int	dlock_page_class(Page page, uint64 incarnation);
 
-/* slots; what changes one has this form */
+/* slots; one that changes a slot returns the bytes that it has touched */
 extern DLockPageRange dlock_page_write(Page page, int number, const DLockLeaseValue *lease);
 extern DLockPageRange dlock_page_set_state(Page page, int number, const DLockLeaseValue *lease);
 extern DLockPageRange dlock_page_erase(Page page, int number, const DLockLeaseValue *lease);

@@ -65,7 +65,10 @@ refuse(const char *message, const char *relation)
 
 /* ---- the access method: rows, none to read and none to write ---- */
 
-/* Zero, so that no scan comes to a page; pg_relation_size() and the like ask the files. */
+/*
+ * Zero, so that no scan comes to a page, nor pg_prewarm or pageinspect.  pg_relation_size()
+ * and the like ask the files.
+ */
 static uint64
 relation_size(Relation rel, ForkNumber fork)
 {
@@ -264,9 +267,9 @@ dlock_store_read_meta(Relation rel, DLockPageHeadDisk *meta)
 }
 
 /*
- * Initialize a page with free slots, or, of a database, the meta page; extend the relation
- * if it ends before that block.  The relation's extension lock must be held, or the
- * database be loading.
+ * Initialize a page with free slots, or, given a database, the meta page; extend the
+ * relation if it ends before that block.  The relation's extension lock must be held, or
+ * the database be loading.
  */
 void
 dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation, int slot_class,

@@ -43,7 +43,7 @@
 #include "store/store.h"
 #include "store/token.h"
 
-/* Set up an empty store of tokens. */
+/* Set up the tokens of a database, of which none is reserved. */
 void
 dlock_token_init(DLockTokenShared *tokens)
 {
@@ -89,7 +89,7 @@ dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first)
 	return enough;
 }
 
-/* Skip the tokens at hand that are not above "above".  The mutex must be held. */
+/* Skip the tokens of the block that are not above "above".  The mutex must be held. */
 static inline void
 skip(DLockTokenShared *tokens)
 {

@@ -32,7 +32,7 @@ extern void dlock_token_reset(DLockTokenShared *tokens);
 /* under a partition lock */
 extern bool dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first);
 
-/* without; "sequence" is the oid of that of the tokens */
+/* without; "sequence" is the oid of the sequence of tokens */
 extern DLockToken dlock_token_reserve(DLockTokenShared *tokens, Oid sequence, int count, DLockToken above);
 extern DLockToken dlock_token_take_one(DLockTokenShared *tokens, Oid sequence);
 
