@@ -48,7 +48,7 @@
 #define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
 
 /* The buckets, and numbers of them as powers of 2; set once, in the postmaster. */
-static DLockMemoryRef *token_buckets = NULL;
+DLockMemoryRef *dlock_holder_tokens = NULL;
 static DLockMemoryRef *owner_buckets = NULL;
 static uint32 token_bits = 0;
 static uint32 owner_bits = 0;
@@ -75,7 +75,7 @@ dlock_holder_startup(DLockMemoryRef *place, uint32 bits)
 {
 	token_bits = bits;
 	owner_bits = bits - OWNER_BITS_LESS;
-	token_buckets = place;
+	dlock_holder_tokens = place;
 	owner_buckets = place + ((Size) 1 << token_bits);
 	owner_locks = GetNamedLWLockTranche("dlock_owner");
 }
@@ -86,8 +86,8 @@ token_bucket(uint32 hash, DLockToken token)
 {
 	uint32		per_partition = (1U << token_bits) / DLOCK_PARTITION_COUNT;
 
-	return &token_buckets[dlock_partition_of(hash) * per_partition +
-						  murmurhash32((uint32) token) % per_partition];
+	return &dlock_holder_tokens[dlock_partition_of(hash) * per_partition +
+								murmurhash32((uint32) token) % per_partition];
 }
 
 static inline uint32
@@ -202,6 +202,9 @@ dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *pending)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
+		/* Only intents follow. */
+		if (lease->indexed && lease->part == DLOCK_PART_INTENT)
+			break;
 		if (lease->part == DLOCK_PART_INTENT || (newest != NULL && lease->token < newest->token))
 			continue;
 		if (dlock_rule_is_live(dlock_holder_told_until(lease), now))

@@ -50,6 +50,12 @@ typedef struct DLockHolderTexts
 	char		payload[DLOCK_SPACE_TEXTS_MAX];
 } DLockHolderTexts;
 
+/*
+ * The buckets of tokens, with the leases that are "indexed"; as many as of locks, and those
+ * of a partition have the same numbers.  Set once, in the postmaster.
+ */
+extern DLockMemoryRef *dlock_holder_tokens;
+
 /* set-up */
 extern Size dlock_holder_size(uint32 bits);
 extern void dlock_holder_request(void);

@@ -41,7 +41,9 @@ typedef struct DLockSpaceEntry
 {
 	DLockTime	earliest;		/* all leases on the lock block until then */
 	DLockMemoryRef next;		/* next entry of the bucket */
-	DLockMemoryRef holders;		/* leases */
+	DLockMemoryRef holders;		/* leases: the few that are not "indexed";
+								 * then the others, the last that came in
+								 * front; then indexed intents */
 	DLockMemoryRef queue;		/* requests that wait */
 	Oid			database;
 	uint32		hash;
@@ -243,6 +245,14 @@ dlock_space_is_over(const DLockSpaceLease *request, DLockTime now)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	return request->placed && request->process < 0 && request->confirmed <= now;
+}
+
+/* The next lease in the same bucket of the index of tokens.  Lock as for next. */
+static inline DLockSpaceLease *
+dlock_space_next_indexed(DLockSpaceLease *lease)
+{
+	Assert(lease->indexed && dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	return dlock_space_lease_at(lease->token_next);
 }
 
 /* The next lock of the same bucket, likewise. */

@@ -39,8 +39,12 @@
 #define BYTES_PER_BUCKET	256
 #define MIN_BITS			12
 
-/* How many buckets, a power of 2, a walk visits before it lets others have the partition. */
+/*
+ * How many buckets, a power of 2, or leases a walk visits before it lets others have the
+ * partition.  A bucket is visited as a whole; there are about as many as cells.
+ */
 #define VISIT_BUCKETS		32
+#define VISIT_LEASES		64
 
 StaticAssertDecl((1 << MIN_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS == 0,
 				 "a partition is a multiple of what a walk visits at a time");
@@ -363,6 +367,8 @@ free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
 {
+	DLockSpaceLease *before;
+
 	Assert((path != NULL) == (lease->part == DLOCK_PART_INTENT));
 	lease->kind = DLOCK_SPACE_HELD;
 	lease->next_part = (path != NULL) ? path->next_part : NONE;
@@ -371,10 +377,13 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 		lease->u.path = dlock_memory_ref(path);
 		path->next_part = dlock_memory_ref(lease);
 	}
-	/* The first few stand in front. */
+	/* For the order see space/lease.h. */
 	lease->indexed = !dlock_holder_are_few(entry);
+	before = (lease->indexed && path != NULL) ? NULL : dlock_space_holders(entry);
+	while (lease->indexed && before != NULL && !before->indexed)
+		before = dlock_space_next(before);
 	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
-							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
+							 (before != NULL) ? dlock_memory_ref(before) : NONE, LOCK_NODE);
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
@@ -610,27 +619,73 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 
 /* ---- all of a database ---- */
 
-/* The lock of the partition that a bucket is in. */
-static inline LWLock *
-lock_of_bucket(uint32 bucket)
+/* A walk over the leases and requests of a database, or of all (InvalidOid). */
+typedef struct DLockSpaceWalk
 {
-	return dlock_partition_lwlock(bucket << (32 - bucket_bits));
+	Oid			database;
+	DLockSpaceVisitor visitor;
+	void	   *arg;
+	int			visits;			/* under the partition lock that is held */
+} DLockSpaceWalk;
+
+/* The first hash of a bucket. */
+static inline uint32
+hash_of_bucket(uint32 bucket)
+{
+	return bucket << (32 - bucket_bits);
 }
 
-/* Visit the leases on a lock, and the requests for it. */
 static void
-visit_entry(DLockSpaceEntry *entry, DLockSpaceVisitor visitor, void *arg)
+visit(DLockSpaceWalk *walk, DLockSpaceLease *lease)
 {
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
-		visitor(entry, lease, arg);
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL; request = dlock_space_next(request))
-		visitor(entry, request, arg);
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+	walk->visits++;
+	if (!OidIsValid(walk->database) || entry->database == walk->database)
+		walk->visitor(entry, lease, walk->arg);
+}
+
+/* Visit a list of leases or requests up to the first one that is indexed.  Is there one? */
+static bool
+visit_list(DLockSpaceWalk *walk, DLockSpaceLease *lease)
+{
+	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
+		visit(walk, lease);
+	return lease != NULL;
+}
+
+/* Visit the indexed leases in all buckets from "bucket" up to "end"; with "all", the rest, too. */
+static void
+visit_buckets(DLockSpaceWalk *walk, uint32 bucket, uint32 end, bool all)
+{
+	while (bucket < end)
+	{
+		uint32		hash = hash_of_bucket(bucket);
+		uint32		stop = (bucket | (VISIT_BUCKETS - 1)) + 1;
+
+		CHECK_FOR_INTERRUPTS();
+		dlock_partition_lock(hash, LW_SHARED);
+		for (walk->visits = 0; bucket < stop && walk->visits < VISIT_LEASES; bucket++)
+		{
+			for (DLockSpaceEntry *entry = all ? dlock_space_entry_at(buckets[bucket]) : NULL; entry != NULL;
+				 entry = dlock_space_next_entry(entry))
+			{
+				(void) visit_list(walk, dlock_space_holders(entry));
+				(void) visit_list(walk, dlock_space_queue(entry));
+			}
+			for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]); lease != NULL;
+				 lease = dlock_space_next_indexed(lease))
+				visit(walk, lease);
+		}
+		dlock_partition_unlock(hash);
+	}
 }
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones too,
- * and for every request, in the order of its queue.  A lock is visited in one go; the
- * partition is unlocked after VISIT_BUCKETS, so the whole is no snapshot.
+ * and for every request, in the order of its queue, which is visited in one go.  The
+ * partition is unlocked after VISIT_BUCKETS or some VISIT_LEASES, so the whole is no
+ * snapshot: a lease that is converted meanwhile may be visited twice or not at all.
  *
  * The visitor runs under the partition lock in shared mode and must neither change
  * anything nor wait; it may allocate local memory.
@@ -638,60 +693,79 @@ visit_entry(DLockSpaceEntry *entry, DLockSpaceVisitor visitor, void *arg)
 void
 dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
-	Assert(!dlock_partition_is_any_held());
-	for (uint32 first = 0; first < 1U << bucket_bits; first += VISIT_BUCKETS)
-	{
-		CHECK_FOR_INTERRUPTS();
-		LWLockAcquire(lock_of_bucket(first), LW_SHARED);
-		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		for (uint32 bucket = first; bucket < first + VISIT_BUCKETS; bucket++)
-		{
-			for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL;
-				 entry = dlock_space_next_entry(entry))
-			{
-				if (!OidIsValid(database) || entry->database == database)
-					visit_entry(entry, visitor, arg);
-			}
-		}
-		LWLockRelease(lock_of_bucket(first));
-	}
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg};
+
+	visit_buckets(&walk, 0, 1U << bucket_bits, true);
 }
 
-/* The same for one lock. */
+/*
+ * The same for the leases on one lock.  A few are visited in one go; if there are more,
+ * leases on other locks of the database are visited, too.
+ */
 void
 dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor visitor, void *arg)
 {
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg};
 	uint32		hash = dlock_name_hash(database, name);
+	uint32		per_partition = 1U << (bucket_bits - DLOCK_PARTITION_BITS);
+	uint32		first = dlock_partition_of(hash) * per_partition;
 	DLockSpaceEntry *entry;
+	bool		more;
 
 	dlock_partition_lock(hash, LW_SHARED);
 	entry = dlock_space_find(database, hash, name);
-	if (entry != NULL)
-		visit_entry(entry, visitor, arg);
+	more = entry != NULL && visit_list(&walk, dlock_space_holders(entry));
 	dlock_partition_unlock(hash);
+	if (more)
+		visit_buckets(&walk, first, first + per_partition, false);
 }
 
-/* Forget the leases on a lock, and its places; with "paths", leases on paths alone. */
-static void
-purge_entry(DLockSpaceEntry *entry, bool paths)
+/* Forget a lease, or a place, if it is of a database; with "paths", a lease on a path alone.  Returns how many: 0 or 1. */
+static int
+purge(Oid database, DLockSpaceLease *lease, bool paths)
 {
-	DLockSpaceLease *request = paths ? NULL : dlock_space_queue(entry);
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+	if (entry->database != database ||
+		(paths ? lease->part != DLOCK_PART_PATH : lease->kind != DLOCK_SPACE_HELD && !lease->placed))
+		return 0;
+	(void) dlock_space_remove(entry, lease);
+	return 1;
+}
+
+/* The same for a bucket, whose partition is locked exclusively: for all, or VISIT_LEASES. */
+static int
+purge_some(Oid database, uint32 bucket, bool paths)
+{
+	int			removed = 0;
+	DLockSpaceEntry *next_entry;
 	DLockSpaceLease *next;
 
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
+	for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
+		 lease != NULL && removed < VISIT_LEASES; lease = next)
 	{
-		next = dlock_space_next(lease);
-		if (!paths || lease->part == DLOCK_PART_PATH)
-			dlock_space_remove(entry, lease);
+		next = dlock_space_next_indexed(lease);
+		removed += purge(database, lease, paths);
 	}
+	for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next_entry)
+	{
+		DLockSpaceLease *lease = dlock_space_holders(entry);
+		DLockSpaceLease *request = paths ? NULL : dlock_space_queue(entry);
 
-	/* The entry has gone with its last lease, unless there are requests. */
-	for (; request != NULL; request = next)
-	{
-		next = dlock_space_next(request);
-		if (request->placed)
-			dlock_space_remove(entry, request);
+		/* It goes with its last lease, unless there are requests. */
+		next_entry = dlock_space_next_entry(entry);
+		for (; lease != NULL && !lease->indexed && removed < VISIT_LEASES; lease = next)
+		{
+			next = dlock_space_next(lease);
+			removed += purge(database, lease, paths);
+		}
+		for (; request != NULL && removed < VISIT_LEASES; request = next)
+		{
+			next = dlock_space_next(request);
+			removed += purge(database, request, paths);
+		}
 	}
+	return removed;
 }
 
 /*
@@ -709,18 +783,17 @@ dlock_space_purge(Oid database)
 	for (uint32 i = 0; i < 2 * count; i++)
 	{
 		uint32		bucket = i % count;
-		DLockSpaceEntry *next;
+		int			removed = VISIT_LEASES;
 
 		/* Most buckets of most servers are empty; a glance needs no lock. */
-		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
+		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE &&
+			*(volatile DLockMemoryRef *) &dlock_holder_tokens[bucket] == NONE)
 			continue;
-		LWLockAcquire(lock_of_bucket(bucket), LW_EXCLUSIVE);
-		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
+		while (removed >= VISIT_LEASES)
 		{
-			next = dlock_space_next_entry(entry);
-			if (entry->database == database)
-				purge_entry(entry, i < count);
+			dlock_partition_lock(hash_of_bucket(bucket), LW_EXCLUSIVE);
+			removed = purge_some(database, bucket, i < count);
+			dlock_partition_unlock(hash_of_bucket(bucket));
 		}
-		LWLockRelease(lock_of_bucket(bucket));
 	}
 }

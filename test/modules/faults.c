@@ -304,6 +304,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 	uint32		modes = 0;
 	uint32		permits = 0;
 	uint32		rest;
+	int			rank = 0;
 	DLockMemoryRef before = DLOCK_MEMORY_NONE;
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
@@ -321,6 +322,9 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		if (before != DLOCK_MEMORY_NONE && lease->on_lock.prev != before)
 			complain(check, "%s: the list of leases is broken", name);
 		before = dlock_memory_ref(lease);
+		if (rank > lease->indexed * (1 + (lease->part == DLOCK_PART_INTENT)))
+			complain(check, "%s: the order of leases is broken", name);
+		rank = lease->indexed * (1 + (lease->part == DLOCK_PART_INTENT));
 		if (entry->earliest > dlock_holder_blocks_until(lease))
 			complain(check, "%s: a lease ends before \"earliest\"", name);
 		check_parts(check, name, entry, lease);

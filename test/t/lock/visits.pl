@@ -1,6 +1,8 @@
-# Proves: however many hold a lock, a view and who watches visit each lease once, in one go,
-# and other calls a few.  Who watches finds the newest holder, whatever the order in which
-# these came, and where the newest have ended and are not erased.
+# Proves: however many hold a lock, a view visits each lease once, and no more than some under
+# one partition lock: it goes on where it stopped.  So does what forgets the leases of a
+# database.  Who watches visits each once, but of thousands of intents a few, and other calls
+# a few.  Who watches finds the newest holder, whatever the order in which these came, and
+# where the newest have ended and are not erased.
 
 use strict;
 use warnings FATAL => 'all';
@@ -19,7 +21,10 @@ my $many = 10_000;
 
 # Some leases of other locks, and of the same owner or bucket.
 my $few = 50;
-my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\ndlock_test.worker = off\nmax_connections = 20\n");
+
+# A bucket more than the limit of 64 leases.  There is little memory, so the buckets are full.
+my $limit = 150;
+my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\ndlock_test.worker = off\ndlock.max_memory = 16MB\nmax_connections = 20\n");
 my $ctl = DLockSession->new($node, $db, name => 'control');
 
 sub holders
@@ -31,10 +36,11 @@ sub holders
 }
 
 # What a statement, in a session of its own, answers, and how many leases it visits at most:
-# some for itself, and each of so many once.
+# some for itself, and each of so many once; no more than the limit at a time, unless so many
+# are given.
 sub visits
 {
-	my ($sql, $expected, $each, $test_name) = @_;
+	my ($sql, $expected, $each, $test_name, $most) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $session = DLockSession->new($node, $db, name => 'worker');
 	my %before = counts($ctl, $session);
@@ -43,6 +49,10 @@ sub visits
 	my %after = counts($ctl, $session);
 	my $visited = $after{leases} - $before{leases};
 	cmp_ok($visited, '<=', $each + $few, "$test_name: visits few leases, or each once ($visited)");
+	foreach my $at_once ($after{most}, $after{most_requests})
+	{
+		cmp_ok($at_once, '<=', $most // $limit, "$test_name: visits few leases or requests at a time ($at_once)");
+	}
 	$session->quit;
 	return;
 }
@@ -53,7 +63,7 @@ sub looks
 	my ($count, $newest, $label) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	visits("SELECT token FROM dlock_watch('crowd', 1, '0')", $newest, $count, "$label: dlock_watch");
+	visits("SELECT token FROM dlock_watch('crowd', 1, '0')", $newest, $count, "$label: dlock_watch", $count + $few);
 	visits("SELECT count(*), count(DISTINCT token), max(token) FROM dlock_lease('crowd') WHERE state = 'held'", "$count|$count|$newest", $count, "$label: dlock_lease");
 	visits("SELECT count(*), count(DISTINCT token) FROM dlock_leases WHERE name = 'crowd' AND state = 'held'", "$count|$count", $count, "$label: dlock_leases");
 	visits("SELECT dlock_check('crowd', $newest)", 't', 0, "$label: dlock_check");
@@ -107,7 +117,29 @@ advance(10, $ctl);
 	$session->quit;
 }
 
+# Intents have no limit.  One lease is among the first few, the newest between intents.
+$ctl->query_safe("SELECT dlock_acquire('top', 'first', '1 h', mode => 'CR')");
+$ctl->query_safe("SELECT count(dlock_acquire_path('top/' || i, 'owner-' || i, '1 h')) FROM generate_series(1, 2500) i");
+$newest = $ctl->query_safe("SELECT dlock_acquire('top', 'newest', '1 h', mode => 'CR')");
+$ctl->query_safe("SELECT count(dlock_acquire_path('top/' || i, 'owner-' || i, '1 h')) FROM generate_series(2501, 5000) i");
+visits("SELECT token FROM dlock_watch('top', 1, '0')", $newest, 0, 'intents: dlock_watch');
+visits("SELECT count(*), count(DISTINCT token) FROM dlock_lease('top')", '5002|5002', $many + 5002, 'intents: dlock_lease');
+visits("SELECT count(*), count(DISTINCT token) FROM dlock_leases WHERE name = 'top'", '5002|5002', $many + 11_000, 'intents: dlock_leases');
+visits("SELECT dlock_check('top', $newest)", 't', 0, 'intents: dlock_check');
+
 sound($ctl, 'in the end');
+
+# A load forgets the leases and places of an extension that was dropped, if the worker has not.
+my $worker = $ctl->query_safe("SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker'");
+$ctl->query_safe("SELECT count(dlock_acquire('top', 'place-' || i, keep => '1 h')) FROM generate_series(1, 500) i");
+stop_at($ctl, $worker, 'worker_purge');
+$ctl->query_safe('DROP EXTENSION dlock');
+is_at($ctl, 'worker_purge');
+$ctl->query_safe('CREATE EXTENSION dlock');
+visits("SELECT dlock_acquire('top', 'after') > 0", 't', 2 * ($many + 11_000), 'a load');
+is($ctl->query_safe('SELECT leases FROM dlock_stats'), 1, 'nothing else is left');
+go($ctl, 'worker_purge');
+sound($ctl, 'loaded');
 $ctl->quit;
 $node->stop;
 log_is_clean($node);
