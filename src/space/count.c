@@ -13,8 +13,8 @@
  *
  *	  So nothing is ever added to a table or removed from it, and it cannot be full.
  *
- *	  Lock rules.  The counters are atomic.  Callers that want to find all of
- *	  something counted lock what it is counted under.
+ *	  Lock rules.  The counters are atomic.  A caller that must miss nothing locks
+ *	  what the key stands for.
  *
  *-------------------------------------------------------------------------
  */
@@ -96,8 +96,8 @@ role_key(Oid database, Oid role)
 }
 
 /*
- * Count leases, or requests for some, that a role gets next: true, unless it has more than
- * the limit then (negative: there is none).
+ * Count leases, or requests for some, that a role gets next.  False, and they are not
+ * counted, if it would have more than the limit (negative: there is none).
  *
  * Of several calls at once the last that has counted sees all others, so they do not exceed
  * the limit together.  Each of them may be refused.

@@ -91,7 +91,7 @@ lock_registry(LWLockMode mode)
 	LWLockAcquire(registry_lock, mode);
 }
 
-/* The entry of a database, or with InvalidOid a free one; NULL if there is none.  The registry lock must be held. */
+/* Find the entry of a database, or a free one (InvalidOid); NULL if there is none. */
 static DLockDatabaseShared *
 find_entry(Oid oid)
 {
@@ -222,9 +222,9 @@ dlock_database_abandoned(Oid oid, bool dropped)
 }
 
 /*
- * Note that the pages of a store may be elsewhere from now on, if "relation" is the store or
- * InvalidOid.  The worker leaves them alone until a backend opens the store and publishes where
- * they are.  If they do move, the relation or the database is locked exclusively.
+ * A relation is altered, or all of a database (InvalidOid).  If that is or has the store, its
+ * pages may be elsewhere from now on.  The worker leaves them alone until a backend opens the
+ * store and publishes where they are.  If they do move, what is altered is locked exclusively.
  */
 void
 dlock_database_moved(Oid oid, Oid relation)

@@ -38,7 +38,7 @@ typedef struct DLockDatabaseShared
 
 	/*
 	 * Set under the load lock; LOADED becomes MOVED at any time, and ABSENT
-	 * when nobody can have the store open.
+	 * when no backend can have the store open.
 	 */
 	pg_atomic_uint32 state;		/* a DLockDatabaseState */
 	Oid			store;			/* the relation */

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * holder.c
- *	  The leases that are held: found by their owner and by their token, and who
- *	  of them and of the queue is in the way of whom.
+ *	  The leases that are held: found by their owner and by their token, and what
+ *	  blocks a request.
  *
  * NOTES
  *	  The index of owners has all leases but the intents of paths, by the name
@@ -13,14 +13,13 @@
  *	  front.  Most locks have one lease, which is found with its lock, and what is not
  *	  touched costs no cache miss.
  *
- *	  Lock rules.  A token lies in the partition of its lock, whose lock protects it.  The
- *	  buckets of owners are protected by a set of LWLocks of
- *	  their own.  One of these is taken after partition locks or without any,
- *	  never before, and never two.  A lease leaves its owner's bucket before its
- *	  memory is given back, so a process that finds a lease there may look at it
- *	  as long as it holds the owner's lock.
+ *	  Lock rules.  The buckets of tokens are protected by the lock of their partition,
+ *	  those of owners by a set of LWLocks of their own.  One of these is taken after
+ *	  partition locks or without any, never before, and never two.  A lease leaves its
+ *	  owner's bucket before its memory is given back, so a process that finds a lease
+ *	  there may look at it as long as it holds the owner's lock.
  *
- *	  The functions on who blocks whom change nothing but what a lock says of its
+ *	  The functions on what blocks a request change nothing but what a lock says of its
  *	  holders (dlock_holder_survey).  They want the partitions of what they read locked,
  *	  but for paths below (find_in_way).
  *
@@ -143,7 +142,7 @@ dlock_holder_add(DLockSpaceLease *lease)
 	if (lease->indexed)
 		link_token(lease);
 
-	/* An intent is found through the lock of its path. */
+	/* An intent is found from its path. */
 	if (lease->part != DLOCK_PART_INTENT)
 	{
 		uint32		bucket = owner_bucket_of_lease(lease);
@@ -238,7 +237,7 @@ dlock_holder_find_token(DLockSpaceEntry *entry, DLockToken token)
 	return lease;
 }
 
-/* Has a lock but a few leases, or none?  Lock as for newest. */
+/* Has a lock fewer leases than FEW?  Lock as for newest. */
 bool
 dlock_holder_are_few(DLockSpaceEntry *entry)
 {
@@ -311,7 +310,7 @@ dlock_holder_is_wanted(const DLockSpaceLease *lease, bool closed, DLockTime now)
 	return closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
 }
 
-/* A visitor: find the lease that the owner stands for.  One of the role comes before all others. */
+/* A visitor: find the lease that the name stands for.  One of the role ends the search. */
 static bool
 find_wanted(DLockHolderSearch *search, DLockSpaceLease *lease)
 {
@@ -415,7 +414,7 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *cou
 	return refs;
 }
 
-/* ---- a lease as a value, and who is in the way ---- */
+/* ---- a lease as a value, and what blocks a request ---- */
 
 /*
  * A lease as a value.  What only a record has is left empty: the boot, the bound
@@ -445,7 +444,7 @@ dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts)
 	};
 }
 
-/* Until when a lease keeps others out. */
+/* Until when a lease blocks others. */
 DLockTime
 dlock_holder_blocks_until(const DLockSpaceLease *lease)
 {
@@ -465,8 +464,8 @@ dlock_holder_vouched_until(const DLockSpaceLease *lease)
 }
 
 /*
- * Until when a lease is held, as far as that is confirmed: what its holder, and
- * whoever asks, is told.  Others are kept out by its deadline, which may be later.
+ * Until when a lease is held, as far as that is confirmed: what its holder, and any
+ * other that asks, is told.  Its deadline, which may be later, blocks others.
  */
 DLockTime
 dlock_holder_told_until(const DLockSpaceLease *lease)
@@ -484,7 +483,7 @@ dlock_holder_is_unknown(const DLockSpaceLease *lease)
 	return dlock_holder_vouched_until(lease) == DLOCK_SPACE_UNKNOWN;
 }
 
-/* When the worker has something to do about a lease: end it, or write it. */
+/* When the worker has something to do about a lease: erase it, or write it. */
 DLockTime
 dlock_holder_due_at(const DLockSpaceLease *lease)
 {
@@ -554,8 +553,8 @@ dlock_holder_without(DLockHolderCrowd crowd, const DLockSpaceLease *own, DLockTi
 }
 
 /*
- * Is there anybody in the way: in the crowd, or in front, in these modes?  The strong
- * leases of a semaphore are its permits.
+ * Is a mode blocked: by the crowd, or by requests in front, in the modes "ahead"?  The
+ * strong leases of a semaphore are its permits.
  */
 bool
 dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mode, uint32 permits)
@@ -576,8 +575,8 @@ dlock_holder_converted(DLockSpaceEntry *entry, const DLockSpaceLease *request, D
 
 /*
  * Does a request in the queue count for those behind it?  Not a conversion whose lease
- * has ended, a request whose turn is over (its process will notice when it runs), or a
- * place that is over.
+ * has ended, a request whose turn is over (its process finds that when it runs), or a
+ * place that is over.  The partition must be locked.
  */
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
@@ -592,8 +591,8 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 /*
  * Would a lease in this mode conflict with the holders of the lock, apart from
  * "own", or with the requests in the queue that are in front of "before" (NULL:
- * all of them)?  "until" is when the first of the holders ends, or a request that
- * has been called no longer keeps others out, or a place is kept no longer.
+ * all of them)?  "until" is when the first of the holders ends, or a turn, or a
+ * place is kept no longer.  The partition must be locked exclusively.
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
@@ -665,8 +664,8 @@ find_in_way(DLockHolderSearch *search, DLockSpaceLease *lease)
 }
 
 /*
- * Is an owner in its own way, with any live lease that it has on a lock, be it
- * an intent?
+ * Does an owner block itself, by any live lease that it has on a lock, be it an
+ * intent?  The partition must be locked.
  */
 bool
 dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMode mode,

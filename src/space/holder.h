@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * holder.h
- *	  The leases that are held: found by their owner and by their token, and who
- *	  of them and of the queue is in the way of whom.
+ *	  The leases that are held: found by their owner and by their token, and what
+ *	  blocks a request.
  *
  *-------------------------------------------------------------------------
  */
@@ -79,7 +79,7 @@ extern DLockSpaceLease *dlock_holder_find_named(DLockSpaceEntry *entry,
 extern DLockSpaceRef *dlock_holder_list(Oid database, const DLockBytes *owner_name,
 										int *own, int *count);
 
-/* a lease as a value, and who is in the way */
+/* a lease as a value, and what blocks a request */
 extern DLockLeaseValue dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
 extern DLockTime dlock_holder_vouched_until(const DLockSpaceLease *lease);

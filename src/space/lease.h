@@ -31,8 +31,8 @@
  *
  * held_modes, ncr and nstrong say what the leases on the lock come to without a
  * walk over them.  They count leases that are dead and not yet erased, too, but
- * before "earliest" there is none, and held_modes is exact.  Null leases are not counted: only permits
- * conflict with them, and are not granted beside other leases.
+ * before "earliest" there is none, and held_modes is exact but for NL.  Leases in that
+ * mode are not counted: only permits conflict with them, and have locks of their own.
  *
  * It is a cell of space/memory.c, with room for the name, and for one lease
  * behind that.
@@ -51,7 +51,7 @@ typedef struct DLockSpaceEntry
 	uint32		ncr;			/* leases in mode CR */
 	uint32		nstrong;		/* leases in another mode than NL and CR */
 	uint32		nattended;		/* requests for a lease that have a process */
-	uint8		held_modes;		/* a set; those of the leases, and perhaps NL */
+	uint8		held_modes;		/* a set; at least those of the leases */
 	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;
 	uint8		lodges:1;		/* a lease or request lies in its cell */
@@ -90,9 +90,8 @@ typedef struct DLockSpaceLease
 								 * a place: when it was asked for, made unique */
 	DLockTime	ttl;
 	DLockTime	deadline;		/* of a request: when its process asks again */
-	DLockTime	bound_mono;		/* see DLockTerm; of a request that has been
-								 * called: until when it keeps others out;
-								 * else 0 */
+	DLockTime	bound_mono;		/* see DLockTerm; of a request that has a
+								 * turn, or had one: when that ends, else 0 */
 	DLockTime	delay;			/* the lock stays closed after the deadline */
 	DLockTime	min_until;		/* a release takes effect no earlier; of a
 								 * request: a span */
@@ -112,15 +111,15 @@ typedef struct DLockSpaceLease
 		DLockMemoryNode client; /* of a place: in the bucket of its client */
 		DLockMemoryRef path;	/* of an intent: the lease on its path */
 	}			u;
-	DLockMemoryRef next_part;	/* of a request: the next that its process
-								 * waits for; of a lease on a path, and of an
+	DLockMemoryRef next_part;	/* of a request: the next by which its process
+								 * waits; of a lease on a path, and of an
 								 * intent: the next intent */
 	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */
 	DLockSlot	slot;			/* none if it does not outlive the server */
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; of a
-								 * place: that listens for it, or did when
-								 * somebody looked last; or -1 */
+								 * place: that listens for it, or did when it
+								 * was set; or -1 */
 	uint32		holds;
 	uint16		payload_len;
 	uint8		owner_len;
@@ -132,9 +131,9 @@ typedef struct DLockSpaceLease
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
 	uint8		indexed:1;		/* it is in the bucket of its token */
 	uint8		unwritten:1;	/* its page says something older or undone */
-	uint8		kept:1;			/* of a request: the lock was in its way when
-								 * its process asked last, or a call found so;
-								 * if not, it waits for another lock */
+	uint8		kept:1;			/* of a request: this lock blocked it when its
+								 * process asked last, or turns were given; if
+								 * not, it waits for another lock */
 	uint8		level:4;		/* of synchronous_commit, with which it was
 								 * granted or renewed last */
 	uint8		reentry:2;		/* of a place: a DLockReentry */
@@ -216,7 +215,7 @@ dlock_space_next(DLockSpaceLease *lease)
 	return dlock_space_lease_at(lease->on_lock.next);
 }
 
-/* The next request that its process waits for at the same time, likewise. */
+/* The next request by which its process waits at the same time, likewise. */
 static inline DLockSpaceLease *
 dlock_space_request_next(DLockSpaceLease *request)
 {
@@ -263,7 +262,7 @@ dlock_space_next_entry(DLockSpaceEntry *entry)
 	return dlock_space_entry_at(entry->next);
 }
 
-/* The longest part of a name that stands there, and the least that is left to an owner. */
+/* The least room for an owner, and the longest part of a name that stands in the entry. */
 #define DLOCK_SPACE_OWNER_ROOM	16
 #define DLOCK_SPACE_NAME_ROOM \
 	((int) (DLOCK_MEMORY_CELL - DLOCK_SPACE_OWNER_ROOM - MAXIMUM_ALIGNOF - \
@@ -309,7 +308,7 @@ dlock_space_copy_owner(const DLockSpaceLease *lease)
 /* Room for the owner and the payload of a lease. */
 #define DLOCK_SPACE_TEXTS_MAX	(DLOCK_OWNER_MAX + DLOCK_PAYLOAD_MAX)
 
-/* The payload of a lease; a long one is put together in "buffer", too. */
+/* The payload of a lease; where texts go on in cells, both are put together in "buffer". */
 static inline DLockBytes
 dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_SPACE_TEXTS_MAX])
 {
@@ -319,7 +318,7 @@ dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_SPACE_
 	return dlock_bytes(texts.data + lease->owner_len, lease->payload_len);
 }
 
-/* Copy both. */
+/* Copy the name of its owner, and its payload. */
 static inline void
 dlock_space_copy_texts(const DLockSpaceLease *lease, char *owner, char *payload)
 {

@@ -14,8 +14,8 @@
  *	  those of the other stripes, and gives them back to its own.
  *
  *	  A change under a partition lock reserves its cells first (dlock_memory_prepare),
- *	  so that it cannot fail half made.  What it does not take is given back at the
- *	  end of the step, or when the call fails (dlock_memory_trim).
+ *	  so that it cannot fail half made.  What it does not take is freed at the end of
+ *	  the step, or when the call fails (dlock_memory_trim).
  *
  *	  A text begins in a field of what it belongs to.  If it is longer than that, the
  *	  last four bytes of the field are the reference to the cell with the next
@@ -84,7 +84,7 @@ cell_count(void)
 	return (Size) dlock_settings_max_memory_kb * 1024 / DLOCK_MEMORY_CELL;
 }
 
-/* There is no cell zero, but a place for it. */
+/* There is no cell zero, but room for it. */
 static Size
 cells_size(void)
 {
@@ -174,7 +174,7 @@ take_from(DLockMemoryStripe *stripe)
 	return cell;
 }
 
-/* Take a cell that was never used; none if there is none. */
+/* Take a cell that was never used; none if all were. */
 static DLockMemoryRef
 take_fresh(void)
 {

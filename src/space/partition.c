@@ -64,8 +64,8 @@ wake_noted(void)
 
 /*
  * Wake a process once the partition locks that are held, if any, have been given up,
- * so that it does not wait for these.  No harm if it does not sleep, or is another
- * one by then.
+ * so that it does not wait for these.  That does no harm if it does not sleep, or if its
+ * number is another process's by then.
  */
 void
 dlock_partition_wake(int process)

@@ -17,14 +17,14 @@
  *	  Lock rules.  A bucket is protected by one of a set of LWLocks: its list of places,
  *	  and the processes that listen.  It is taken after partition locks or without any,
  *	  never before, and never together with an owner's lock.  All fields of a place but its
- *	  links in the bucket change under its partition lock alone; so does its process, with
- *	  the bucket locked, too, while it is found out who listens.  A place leaves its bucket
- *	  before its memory is given back, so a process that finds it there may read what
+ *	  links in the bucket change under its partition lock alone.  Its process changes while
+ *	  the bucket is locked, too, where that tells which one listens.  A place leaves its
+ *	  bucket before its memory is given back, so a process that finds it there may read what
  *	  never changes as long as it holds the bucket's lock.  All else that it reads is a hint:
  *	  it locks the partition and looks again.
  *
- *	  What is asked for goes to the end of its bucket, so that whoever asks for one after
- *	  the other finds the next one in front.
+ *	  A place that is asked for goes to the end of its bucket, so a process that asks for
+ *	  one after the other finds the next one in front.
  *
  *-------------------------------------------------------------------------
  */
@@ -46,8 +46,8 @@
 /* A process that listens, or does not. */
 typedef struct DLockPlaceListener
 {
-	uint32		hash;			/* of the client, zero if it does not; if not,
-								 * only the process itself changes the rest */
+	uint32		hash;			/* of the client; or zero: it does not, and
+								 * only it changes the rest */
 	int			next;			/* process that listens in the same bucket,
 								 * and began earlier; or -1 */
 	Oid			database;
@@ -179,7 +179,7 @@ listener_of(const DLockSpaceLease *place, uint32 hash)
 	return process;
 }
 
-/* A place gets the process that listens for it, which is to ask for it; or none. */
+/* A place gets the process that listens for it, or none.  Its bucket must be locked. */
 static void
 attend(DLockSpaceLease *place, uint32 hash)
 {
@@ -276,7 +276,7 @@ find(DLockSpaceEntry *entry, uint32 client, const DLockOwner *owner, DLockToken 
 }
 
 /*
- * The place of an owner in the queue of a lock, be it over; NULL if there is none.  The
+ * The place of an owner in the queue of a lock, over or not; NULL if there is none.  The
  * partition must be locked exclusively.
  */
 DLockSpaceLease *
@@ -297,7 +297,7 @@ dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id)
 }
 
 /*
- * The locks of all places in a database, one for each; palloc'd, with their number in
+ * The lock of each place in a database, some more than once; palloc'd, with their number in
  * "count".  All partitions must be locked, so no place comes or goes.
  */
 DLockSpaceEntry **
@@ -349,7 +349,10 @@ last_of(DLockMemoryRef places)
 		dlock_space_lease_at(dlock_memory_list_node(places, CLIENT_NODE)->prev);
 }
 
-/* Turn a bucket until its last place is in a set, and on a lock with this hash unless NULL; false if none is. */
+/*
+ * Turn a bucket until its last place is in a set, and on a lock with this hash unless NULL.
+ * False if none is.  The bucket must be locked exclusively.
+ */
 static bool
 rotate(DLockMemoryRef *places, const DLockPlaceSet *set, const uint32 *hash)
 {
@@ -489,7 +492,7 @@ dlock_place_end_listening(void)
 	LWLockRelease(lock_of(hash));
 }
 
-/* The process that is to ask for a place; -1 if none listens.  The partition must be locked. */
+/* The process that listens for a place; -1 if there is none.  The partition must be locked. */
 int
 dlock_place_listener(const DLockSpaceLease *place)
 {

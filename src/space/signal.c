@@ -7,7 +7,7 @@
  *	  A process *listens* for the hash of a lock that it watches.  Whatever may give the lock
  *	  another holder tells those that listen for it: each is woken once, and listens again
  *	  before it looks again.  They are counted by their hash (space/count.c), so a change
- *	  finds out in O(1) that nobody is to be told of it.
+ *	  finds out in O(1) that no process is to be told of it.
  *
  *	  No change is missed.  A process resets its latch, listens, and then looks at the leases
  *	  under their partition lock.  A change is made, and told, under that lock.  If it comes
@@ -23,7 +23,7 @@
  *
  *	  Such a session reads the number of signals before it scans, and sleeps only while
  *	  that number stands, so no signal between its scan and its sleep is lost.
- *	  Whoever wakes up scans again: a signal for another queue of the same hash,
+ *	  When it wakes it scans again: a signal for another queue of the same hash,
  *	  or of a subtransaction that was rolled back, costs one scan.  What no
  *	  transaction of this server announces (a delay that ends, a prepared
  *	  transaction, rows of a subscription) is found by the caller, which sleeps

@@ -155,7 +155,7 @@ dlock_slot_init(DLockSlotShared *slots)
 	}
 }
 
-/* Empty all stacks of a store, which nobody uses, and free their cells. */
+/* Empty all stacks of a store, and free their cells.  No process may use it. */
 void
 dlock_slot_clear(DLockSlotShared *slots)
 {
@@ -173,8 +173,8 @@ dlock_slot_clear(DLockSlotShared *slots)
 }
 
 /*
- * Forget all pages; those to come are of this incarnation.  The database must
- * be loading.
+ * Have no pages; those to come are of this incarnation.  The database must be
+ * loading.
  */
 void
 dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation)

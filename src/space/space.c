@@ -35,7 +35,7 @@
 #include "space/signal.h"
 #include "space/space.h"
 
-/* A bucket for each so many bytes of dlock.max_memory, and at least so many, as a power of 2. */
+/* One bucket for so many bytes of dlock.max_memory; and how many at least, a power of 2. */
 #define BYTES_PER_BUCKET	256
 #define MIN_BITS			12
 
@@ -201,8 +201,8 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 }
 
 /*
- * A lease goes, or ends earlier: those that watch its lock look.  An intent is no holder.
- * Of a lease that comes they are told when it is confirmed (session/wait.c).
+ * A lease goes, or ends earlier: tell those that watch its lock.  An intent is no holder.
+ * Of a grant they are told when it is confirmed (session/wait.c).
  */
 static void
 tell(const DLockSpaceLease *lease)
@@ -242,8 +242,8 @@ add_mode(DLockSpaceEntry *entry, DLockMode mode)
 }
 
 /*
- * A lock has one lease less in a mode.  If there are strong modes in several, of dead leases
- * beside live ones, the next survey finds out which are left.
+ * A lock has one lease less in a mode.  Where dead leases have another strong mode than live
+ * ones, the next survey finds out which is left.
  */
 static void
 drop_mode(DLockSpaceEntry *entry, DLockMode mode)
@@ -363,7 +363,7 @@ free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_give_back(dlock_memory_ref(lease));
 }
 
-/* Hang a lease on its lock, as one that is held; as an intent of "path" unless that is NULL. */
+/* Hang a lease on its lock, as one that is held; as an intent of "path" if there is one. */
 static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
 {
@@ -483,9 +483,9 @@ dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
 /*
  * Put a request into the queue of a lock, which gets an entry if it has none.
  *
- * Conditions as for dlock_space_hold(), but a conversion is not counted.  "place" is where the request can be
- * found, and the head of the list of the requests that this process waits for as
- * well: the caller calls for the last of them first.  Cannot fail.
+ * Conditions as for dlock_space_hold(), but a conversion is not counted.  "place" is the head
+ * of the list of the requests by which this process waits: the new one goes in front, so the
+ * caller enqueues the last of them first.  Cannot fail.
  */
 DLockSpaceLease *
 dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
@@ -773,7 +773,7 @@ purge_some(Oid database, uint32 bucket, bool paths)
  * leases of that database.
  *
  * Paths go first: a session that ends meanwhile looks for the path that is bound to it, and
- * follows that to its intents.
+ * follows that to its intents.  From then on an intent has no path, and says nothing.
  */
 void
 dlock_space_purge(Oid database)

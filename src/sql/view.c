@@ -408,6 +408,19 @@ add_blocker(DLockViewQueue *queue, const DLockSpaceLease *blocker)
 	}
 }
 
+/* May further holders be named that block a request in the queue? */
+static bool
+names_more(const DLockViewQueue *queue)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		if ((queue->entry->asked_modes & DLOCK_RULE_BIT(mode)) && !queue->blockers[mode].more &&
+			dlock_rule_waits_behind((DLockMode) mode, queue->entry->held_modes))
+			return true;
+	}
+	return false;
+}
+
 /* The first request of a queue follows: nothing blocks it but leases. */
 static void
 begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
@@ -420,7 +433,8 @@ begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
 		queue->blockers[mode].more = false;
 		queue->arrays[mode] = 0;
 	}
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL && names_more(queue);
+		 lease = dlock_space_next(lease))
 	{
 		if (dlock_holder_blocks_until(lease) > now)
 			add_blocker(queue, lease);

@@ -83,8 +83,8 @@
 #define BURST_REST			1	/* microseconds; a timer makes it some 50 */
 
 /*
- * When to try again if a database or its store is locked, and after an error.  After each
- * further error it takes twice as long, up to ERROR_DOUBLINGS times.
+ * When to retry if a database or its store is locked, and after an error.  After each further
+ * error the delay is doubled, up to ERROR_DOUBLINGS times.
  */
 #define RETRY_DELAY			USECS_PER_SEC
 #define ERROR_DOUBLINGS		6
@@ -157,7 +157,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	pairingheap_add(worker->due, &found->node);
 }
 
-/* Find all leases that end before the next horizon. */
+/* Set the next horizon, and find all leases and places that end before it. */
 static void
 sweep(DLockWorker *worker, DLockTime now)
 {
@@ -175,7 +175,7 @@ sweep(DLockWorker *worker, DLockTime now)
 		Min(Max(SWEEP_DISTANCE, (end - now) * SWEEP_REST_FACTOR), SWEEP_INTERVAL);
 }
 
-/* When the lease in the heap that ends first is due. */
+/* When the first lease in the heap is due; DLOCK_TIME_FOREVER if it is empty. */
 static DLockTime
 first_due_at(DLockWorker *worker)
 {
@@ -320,7 +320,11 @@ erase_due(DLockWorker *worker)
 
 		for (next = begin + 1; next < count && batch[next]->database == batch[begin]->database;)
 			next++;
-		/* A backend that opens the store makes this worker sweep. */
+
+		/*
+		 * They leave the heap: a backend that opens the store has the worker
+		 * sweep.
+		 */
 		if (shared == NULL)
 			continue;
 		if (shared->retry_at <= now)
@@ -369,7 +373,7 @@ do_due(DLockWorker *worker)
 	{
 		/*
 		 * A lease that is not in the heap may have ended.  A pass does not
-		 * wait for the rest after a sweep.
+		 * wait until the worker has rested.
 		 */
 		if (now >= dlock_database_wake_at() && (pass != 0 || now >= worker->earliest_sweep))
 			sweep(worker, now);
