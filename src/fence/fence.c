@@ -18,8 +18,8 @@
  *	  Marks are rows of an ordinary table, so they are transactional, dumped and
  *	  replicated.  They are read and written here as a catalog is, without a
  *	  query: at every isolation level the newest committed mark counts, and
- *	  privileges, constraints and triggers do not.  So a table that has been altered
- *	  is refused.  The snapshot is SnapshotSelf, which could see both or none of two
+ *	  privileges, constraints and triggers do not.  A table with other columns or
+ *	  indexes is refused.  The snapshot is SnapshotSelf, which could see both or none of two
  *	  versions of a row that changes meanwhile; a mark changes under the resource's lock
  *	  alone, unless a restore or a subscription writes it.
  *
@@ -167,10 +167,10 @@ token_of(HeapTuple tuple, Relation rel)
 }
 
 /*
- * Read the mark of a resource from the row where it was last; false if it is not there.
+ * Read the mark of a resource from where its row was last; false if it is not there.
  *
- * The table may have been rewritten, truncated or dropped since, or the row may be
- * another one.  But names are unique, so a valid row with this name is the one that a
+ * The table may have been rewritten or truncated since, or made anew, or another row may
+ * be there.  But names are unique, so a valid row with this name is the one that a
  * scan would find.
  */
 static bool
@@ -336,10 +336,10 @@ check_live(const DLockFencePass *pass)
 }
 
 /*
- * Check what was passed live, before the commit.  The token is that of the last pass.  A
- * live pass that was rolled back counts if another pass stands, before or after it: the
- * check may refuse too much then, and never too little.  A prepared transaction would
- * commit without a check.
+ * Check what was passed live, before the commit, with the token of the last pass.  A live
+ * pass that was rolled back still counts if another pass of the resource stands: so the
+ * check may refuse too much, never too little.  PREPARE is refused, since COMMIT PREPARED
+ * makes no check.
  */
 static void
 check_end(bool is_prepare)
@@ -449,7 +449,7 @@ is_below_clock(DLockToken token)
 										   (TimestampTz) dlock_settings_max_clock_skew_ms * 1000);
 }
 
-/* Tokens to come are above this one, if a database can have granted it. */
+/* Make all tokens to come exceed this one, unless it is too far above the clock. */
 static void
 exceed(DLockTokenShared *tokens, DLockToken token)
 {
@@ -458,9 +458,9 @@ exceed(DLockTokenShared *tokens, DLockToken token)
 }
 
 /*
- * Take a token above one that may come from another database.  The result may be below it
- * if no database can have granted that one: it is above the clock by more than
- * dlock.max_clock_skew.
+ * Take a token above one that may come from another database.  The result may be below
+ * that one if it is above the clock by more than dlock.max_clock_skew: then no database
+ * whose clock was never ahead can have granted it.
  */
 DLockToken
 dlock_fence_take_above(DLockToken above)
@@ -476,8 +476,8 @@ dlock_fence_take_above(DLockToken above)
 }
 
 /*
- * Throw LK001, and nothing else, for a token that is below the mark of what it would pass: a
- * "resource", or "a row of table", of this name.
+ * Throw LK001, and nothing else, for a token that is below the mark of "what" with this name:
+ * a "resource", or "a row of table".
  *
  * A mark that came from elsewhere, by replication for one, may be above the tokens of
  * this database.  Those to come must be above it, or it would refuse them, too.  It is
@@ -500,9 +500,10 @@ dlock_fence_refuse(const char *what, const char *name, DLockToken token, DLockTo
 }
 
 /*
- * Throw 22023 for a token that cannot have been granted by now: it is above those of
- * this database, and above the clock, which those of other databases are not above
- * (src/README, "Tokens").  The other arguments are as above.
+ * Throw 22023 for a token that cannot have been granted by now: it is above the tokens of
+ * this database, and above the clock by more than dlock.max_clock_skew, as no token is of
+ * a database whose clock was never ahead (src/README, "Tokens").  The other arguments are
+ * those of dlock_fence_refuse().
  */
 void
 dlock_fence_check_known(const char *what, const char *name, DLockToken token)
@@ -575,7 +576,7 @@ take(DLockFencePass *pass, DLockToken token)
  * presents: the one given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed
  * with; else the one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if
  * there is none.  "as_live": as the holder of a lease on the lock of that name.  That is
- * checked at the first such pass of the transaction, and at each with "anew".
+ * checked at the first such pass with this token, and at each with "anew".
  *
  * Waits for transactions that have passed with a lower token, and for one that
  * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the

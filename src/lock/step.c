@@ -47,7 +47,7 @@
  *	  (4) the mutex of the tokens, that of a stack of slots (space/slot.c), or
  *		  that of a list of free memory (space/memory.c).
  *
- *	  Never held together with another: the registry lock (space/database.c).
+ *	  Never held together with another LWLock: the registry lock (space/database.c).
  *
  *	  Flushing comes last, with no lock held.  Others see a lease before it is
  *	  durable; what they can conclude from that is a refusal, which promises

@@ -20,8 +20,8 @@
  *	  one more hold	there is one less
  *	  an upgrade	the lease gets its old token and its old mode back.  Where
  *					neither mode covers the other (CW and PR), something that
- *					conflicts may have been granted meanwhile; the lease ends,
- *					then.
+ *					conflicts may have been granted meanwhile; then the lease
+ *					ends.
  *
  *	  A renewal and a downgrade are not undone: their owner has the same token
  *	  as before.
@@ -126,7 +126,7 @@ end_bound(DLockBind bind, SubTransactionId subid)
 	count = nbound = left;
 }
 
-/* A prepared transaction outlives its session; a lease cannot follow it. */
+/* A prepared transaction outlives its session, and a lease that is bound does not. */
 static void
 check_prepare(void)
 {
@@ -307,7 +307,7 @@ end_bound_at_exit(int code, Datum arg)
 /* ---- listing ---- */
 
 /*
- * Reserve room to list so many changes; with "bind", leases that are bound so.
+ * Reserve room to list so many changes; "bind" is that of the leases to be granted.
  * The database must have been opened once before.
  */
 void
@@ -365,7 +365,7 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 	}
 }
 
-/* One lock that was asked for has not been granted; there is a place, and a new one if it has an id. */
+/* A request for one lock was not granted; list its place if that is new, so has an id. */
 void
 dlock_grants_add_place(DLockDatabase *db, const DLockAcquireRequest *request,
 					   const DLockAcquireGranted *granted)

@@ -12,10 +12,9 @@
  *	  asked for long; it is interrupted; its client has closed the connection.  Then
  *	  it asks again.
  *
- *	  While it sleeps it has nothing open and holds nothing: neither the store,
- *	  so that this can be dropped or rewritten, nor anything of the lock.  Only the
- *	  snapshot of its statement stays, as that of any statement does; a request that
- *	  waits for long can be a place instead.
+ *	  While it sleeps it has the store closed, so that this can be dropped or rewritten,
+ *	  and no partition locked.  Only the snapshot of its statement stays, as
+ *	  that of any statement does; a request that waits for long can be a place instead.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  What it was granted by then is undone like any other
@@ -75,11 +74,12 @@ struct DLockWaitCall
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
 	DLockTime	anyway;			/* when it asks, whatever has happened */
-	DLockTime	retry;			/* when to try again to open the store */
+	DLockTime	retry;			/* how long to wait until the store is tried
+								 * again */
 	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	checked;		/* when it was last known to be in none */
-	int			vain;			/* checks since that left something stuck, 3
-								 * at most */
+	int			vain;			/* checks in a row that left something stuck,
+								 * 3 at most */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
 	bool		was_logged;		/* that it waits for long */
@@ -146,9 +146,9 @@ report_deadlock(const char *circle)
 }
 
 /*
- * The backend is in no deadlock at "checked": set when to check again.  The processes do so
- * one after the other, so that of many the first checks for all; and rarely, if checks find
- * something stuck that others have to resolve.
+ * The backend was in no deadlock at "checked": set when to check again.  The processes are
+ * due one after the other, so the first of many checks for all.  They check more rarely if
+ * checks find something stuck that others have to resolve.
  */
 static void
 set_check(DLockWaitCall *waiting)
@@ -229,7 +229,8 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 
 	/*
 	 * If the extension was dropped, so were the requests of this process.
-	 * With the store open it stays in the queue if it is there.
+	 * While the store is open it cannot be dropped, so a request that is
+	 * there stays.
 	 */
 	if (dlock_process_at(MyProcNumber)->first == DLOCK_MEMORY_NONE)
 		dlock_error_no_extension();
@@ -249,10 +250,10 @@ ask_again(DLockWaitCall *waiting, DLockTime *until)
 }
 
 /*
- * Sleep on the latch, at most until then, or until the client has closed its connection,
- * which the next CHECK_FOR_INTERRUPTS() then finds.  A client's backend sleeps on the
- * events of its connection, as pq_check_connection() does.  False if none of that happens
- * until then, or within LONGEST_NAP.
+ * Sleep until the latch is set, or the client has closed its connection, which the next
+ * CHECK_FOR_INTERRUPTS() then finds.  A client's backend sleeps on the events of its
+ * connection, as pq_check_connection() does.  False if neither happens before "until", or
+ * within LONGEST_NAP.
  */
 bool
 dlock_wait_nap(DLockTime now, DLockTime until, uint32 event)
@@ -273,8 +274,8 @@ dlock_wait_nap(DLockTime now, DLockTime until, uint32 event)
 }
 
 /*
- * Sleep until this process is woken, or until then, or until it has to check for a deadlock:
- * when that is due, and no other process has made a check meanwhile.
+ * Sleep until this process is woken, or "until" is reached, or a deadlock check is due that
+ * no other process has made meanwhile.
  */
 static void
 sleep_in_queue(DLockWaitCall *waiting, DLockTime until, uint32 event)
@@ -450,8 +451,8 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 
 /*
  * Grants on these locks become durable as synchronous_commit asks for, and those that watch
- * are told.  The barrier comes between what is granted or confirmed and the question who
- * listens.
+ * are told.  The barrier: what is granted and confirmed must be visible before this asks
+ * whether anybody listens.
  */
 void
 dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
@@ -479,7 +480,7 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 /*
  * Acquire what is asked for, waiting up to "wait" microseconds for it
  * (DLOCK_TIME_FOREVER: without a limit).  Returns the first token, or
- * DLOCK_TOKEN_NONE if the time is up; then its place is kept if it says so.
+ * DLOCK_TOKEN_NONE if the time is up; then it has a place if request->keep says so.
  *
  * When this returns the grant is as durable as synchronous_commit asks for.
  * Throws what dlock_acquire_locks() and call() throw.
@@ -588,9 +589,10 @@ describe_holder(DLockSpaceLease *lease, DLockTime now, DLockWaitHolder *holder)
 }
 
 /*
- * See who holds a lock.  Is it another than the one with the token "seen"?  Not yet, if the
- * process "may_wait" for the next holder, which is about to be confirmed: in an upgrade, both
- * are one lease.  "until" is when the lease ends, as far as that is told.
+ * See who holds a lock; true if that is not the holder with the token "seen".  But with
+ * "may_wait" false if an earlier holder, or none, is told while a newer lease is about to be
+ * confirmed: in an upgrade that is the lease that was seen.  "until" is when the lease of
+ * the holder ends, as far as that is told.
  */
 static bool
 look_at_holder(const DLockBytes *name, DLockToken seen, bool may_wait,

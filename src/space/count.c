@@ -29,7 +29,7 @@
 
 #define ROWS		2
 
-/* How many counters a row has, a power of two; 1 MB in all. */
+/* How many counters a row has, a power of two; 768 kB in all. */
 #define COUNTERS	32768
 
 typedef struct DLockCountShared

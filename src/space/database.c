@@ -10,7 +10,7 @@
  *	  pointer: the database cannot be dropped while the backend is connected to it.
  *
  *	  The registry lock is an LWLock and is never held together with another
- *	  lock of dlock.
+ *	  LWLock of dlock.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,8 +39,8 @@ typedef struct DLockRegistryShared
 								 * the registry lock */
 
 	/*
-	 * No lease in memory ends earlier, except those that the worker knows of.
-	 * A backend that grants one with an earlier end lowers it.
+	 * No lease in memory ends before this time, except those that the worker
+	 * knows of.  A backend that grants one that does lowers the time.
 	 */
 	pg_atomic_uint64 wake_at;
 
@@ -155,7 +155,8 @@ dlock_database_attach(Oid oid)
 	if (database == NULL)
 		database = add_database(oid);
 	else
-		database->dropped = false;	/* another database has the same oid now */
+		database->dropped = false;	/* if set, another database has the oid
+									 * now */
 	LWLockRelease(registry_lock);
 	if (database == NULL)
 		ereport(ERROR,
@@ -222,9 +223,10 @@ dlock_database_abandoned(Oid oid, bool dropped)
 }
 
 /*
- * A relation is altered, or all of a database (InvalidOid).  If that is or has the store, its
- * pages may be elsewhere from now on.  The worker leaves them alone until a backend opens the
- * store and publishes where they are.  If they do move, what is altered is locked exclusively.
+ * A relation is altered, or a whole database ("relation" is InvalidOid).  If that is or
+ * contains the store, its pages may be elsewhere from now on.  The worker leaves them alone
+ * until a backend opens the store and publishes where they are.  If they do move, what is
+ * altered is locked exclusively.
  */
 void
 dlock_database_moved(Oid oid, Oid relation)
@@ -277,8 +279,8 @@ dlock_database_begin_sweep(DLockTime horizon)
 }
 
 /*
- * Wait until the worker has erased what is dead now, in all databases, and purged what
- * was dropped: one pass.  No LWLock may be held; throws if the wait is canceled.
+ * Wait until the worker has erased what is dead now, in all databases that are not locked, and
+ * purged what was dropped: one pass.  No LWLock may be held; throws if the wait is canceled.
  *
  * Locks of relations may be held: the worker waits for none, so the pass ends.  If it takes
  * longer than PASS_PATIENCE, the wait ends before it.  False if no worker has started.
@@ -299,7 +301,7 @@ dlock_database_wait_pass(void)
 	{
 		DLockTime	now;
 
-		/* The end of another pass has taken this process off the list. */
+		/* The end of another pass may have taken this process off the list. */
 		ConditionVariablePrepareToSleep(&registry->pass_ended);
 		now = dlock_clock_now();
 		if (pg_atomic_read_u64(&registry->passes_ended) >= pass || now >= until)

@@ -17,8 +17,8 @@
 #include "space/partition.h"
 
 /*
- * The modes that leases may have beside those in another mode.  Of the others,
- * live leases on a lock have one and the same (see the matrix in base/rule.c).
+ * The modes that may stand beside leases in another mode.  All live leases on a lock that
+ * are in none of these have the same mode (see the matrix in base/rule.c).
  */
 #define DLOCK_SPACE_WEAK_MODES \
 	(DLOCK_RULE_BIT(DLOCK_MODE_NL) | DLOCK_RULE_BIT(DLOCK_MODE_CR))
@@ -29,10 +29,10 @@
  * partition that "hash" falls into; database, hash and name never change while
  * it is reachable.
  *
- * held_modes, ncr and nstrong say what the leases on the lock come to without a
- * walk over them.  They count leases that are dead and not yet erased, too, but
- * before "earliest" there is none, and held_modes is exact but for NL.  Leases in that
- * mode are not counted: only permits conflict with them, and have locks of their own.
+ * held_modes, ncr and nstrong sum up the leases on the lock, dead ones that are not yet
+ * erased included.  Before "earliest" none is dead, and held_modes is exact but for NL.
+ * Leases in NL are not counted: only permits conflict with them, and where there are
+ * permits, no lease has another mode.
  *
  * It is a cell of space/memory.c, with room for the name, and for one lease
  * behind that.
@@ -41,9 +41,9 @@ typedef struct DLockSpaceEntry
 {
 	DLockTime	earliest;		/* all leases on the lock block until then */
 	DLockMemoryRef next;		/* next entry of the bucket */
-	DLockMemoryRef holders;		/* leases: the few that are not "indexed";
-								 * then the others, the last that came in
-								 * front; then indexed intents */
+	DLockMemoryRef holders;		/* leases: first the few that are not
+								 * "indexed", then the indexed ones, newest
+								 * first, then indexed intents */
 	DLockMemoryRef queue;		/* requests that wait */
 	Oid			database;
 	uint32		hash;
@@ -76,7 +76,8 @@ typedef enum DLockSpaceKind
  * lease, a request or a place; except u.owner and u.client, the links in the bucket of an
  * owner or of a client, which that bucket's lock protects.  The token of a lease
  * changes under both locks.  The entry, the role and the owner's name never change while
- * it is reachable, nor what a place asks for but "reentry".  Either lock is enough for these.
+ * it is reachable, nor does what a place asks for, except "reentry".  To read these, either
+ * lock is enough.
  *
  * A lease on a path has an intent on each ancestor.  An intent is made and goes with
  * its path, and has no term of its own: what is said of its end is read from the path
@@ -98,11 +99,11 @@ typedef struct DLockSpaceLease
 	TimestampTz granted_at;
 	XLogRecPtr	lsn;			/* end of the last record about this lease; or
 								 * DLOCK_SPACE_BEING_WRITTEN */
-	DLockTime	confirmed;		/* up to when the records before that one
-								 * vouch for it, or DLOCK_SPACE_UNKNOWN; only
-								 * as long as that one is not confirmed
-								 * (store/flush.c) at "level"; of a place:
-								 * until when it is kept */
+	DLockTime	confirmed;		/* while that record is not confirmed at
+								 * "level" (store/flush.c): up to when those
+								 * before it vouch for the lease, or
+								 * DLOCK_SPACE_UNKNOWN; of a place: until when
+								 * it is kept */
 	DLockMemoryRef entry;		/* its lock */
 	DLockMemoryNode on_lock;	/* in the list of holders, or in the queue */
 	union
@@ -144,13 +145,13 @@ typedef struct DLockSpaceLease
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 
-/* The last record about a lease is written before its partition lock is given up. */
+/* As "lsn": the record is about to be written, before the partition lock is given up. */
 #define DLOCK_SPACE_BEING_WRITTEN	((XLogRecPtr) PG_UINT64_MAX)
 
-/* The lease was loaded: its last holder may have been told anything. */
+/* As "confirmed": the lease was loaded, its last holder may have been told anything. */
 #define DLOCK_SPACE_UNKNOWN			((DLockTime) -1)
 
-/* The lease that says when an intent ends, that on its path; of others, the lease itself. */
+/* The lease on the path of an intent, which says when it ends; else the lease itself. */
 static inline DLockSpaceLease *
 dlock_space_whole(const DLockSpaceLease *lease)
 {
@@ -225,8 +226,8 @@ dlock_space_request_next(DLockSpaceLease *request)
 }
 
 /*
- * The next part of a lease that is held: after itself its intents, if it is one on a path.
- * The partition of one of the parts must be locked.
+ * The next part of a lease on a path: its intents follow it.  NULL after the last one, and
+ * for other leases.  The partition of one of the parts must be locked.
  */
 static inline DLockSpaceLease *
 dlock_space_next_part(const DLockSpaceLease *part)

@@ -14,8 +14,8 @@
 #define DLOCK_MEMORY_CELL		232
 
 /*
- * What lies in the cells, as its distance from the first of them in units of 8
- * bytes.  Zero is nothing.
+ * A reference to something in the cells: its distance from the first cell, in units of 8
+ * bytes.  Zero: nothing.
  */
 typedef uint32 DLockMemoryRef;
 
