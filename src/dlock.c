@@ -244,7 +244,7 @@ xact_callback(XactEvent event, void *arg)
  *
  * A library that is loaded later gets no shared memory.  Then only the access
  * method works, so that a server without the setting can be started, vacuumed
- * and dumped, and the extension dropped; all other functions throw 55000.
+ * and dumped, and the extension dropped; functions that need leases throw 55000.
  */
 void
 _PG_init(void)

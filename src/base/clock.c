@@ -112,8 +112,8 @@ dlock_clock_origin(void)
  * "at_most" (a span in microseconds, below 24 days).  Rounds up, so that the
  * sleeper does not wake just before its time.
  *
- * "at_most" is a last resort, in case that "until" is wrong or a wake-up is lost.  Where
- * tests have stopped the clock it is ignored.
+ * "at_most" is a last resort, in case "until" is wrong or a wake-up is lost.  It is ignored
+ * where tests have stopped the clock.
  */
 long
 dlock_clock_nap_ms(DLockTime now, DLockTime until, DLockTime at_most)

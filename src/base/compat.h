@@ -26,7 +26,7 @@
 #error "dlock supports PostgreSQL 15 to 18"
 #endif
 
-/* 16 took what variable-length values are made of out of postgres.h. */
+/* 16 moved the macros for variable-length values out of postgres.h. */
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
@@ -42,7 +42,7 @@ typedef RelFileNode RelFileLocator;
 #define RelFileLocatorEquals(a, b)		RelFileNodeEquals(a, b)
 #endif
 
-/* 16 exports the allocation of what a setting keeps. */
+/* 16 exports the functions that allocate and free the values of settings. */
 #if PG_VERSION_NUM < 160000
 #define guc_malloc(elevel, size)	malloc(size)
 #define guc_free(pointer)			free(pointer)
@@ -70,7 +70,7 @@ typedef RelFileNode RelFileLocator;
 #define WaitEventExtensionNew(name)		PG_WAIT_EXTENSION
 #endif
 
-/* Up to 16 a process that stops to sleep passes on a signal that it has got meanwhile. */
+/* Up to 16 ConditionVariableCancelSleep() itself passes on a signal that has come. */
 #if PG_VERSION_NUM < 170000
 #define DLOCK_CANCEL_SLEEP(cv)			ConditionVariableCancelSleep()
 #else
@@ -81,7 +81,7 @@ typedef RelFileNode RelFileLocator;
 	} while (0)
 #endif
 
-/* Minor releases of 2025 turned the flag into one of several; to be read without a lock. */
+/* Reads the flag without a lock.  Minor releases of 2025 made it one of several. */
 #ifdef SYNC_STANDBY_DEFINED
 #define DLOCK_SYNC_STANDBYS_DEFINED() \
 	((((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
@@ -91,11 +91,10 @@ typedef RelFileNode RelFileLocator;
 #endif
 
 /*
- * To come first in each callback for the exit of a process that locks something.  A
- * process may exit while it holds LWLocks: a FATAL error does not release them, and
- * servers before the minor releases of late 2025 call the callbacks with these still
- * held.  So a callback could wait for its own process, forever and without reacting
- * to signals.
+ * Must come first in each exit callback that locks something.  A process may exit while
+ * it holds LWLocks: a FATAL error does not release them, and servers before the minor
+ * releases of late 2025 call the callbacks with these still held.  So a callback could
+ * wait for its own process, forever and without reacting to signals.
  */
 #define DLOCK_BEGIN_EXIT()				LWLockReleaseAll()
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * error.c
- *	  The errors that are found in more than one file.
+ *	  The errors that more than one SQL function throws.
  *
  * NOTES
  *	  Nothing in here may be called while a partition lock or a spinlock is

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * error.h
- *	  The errors that are found in more than one file.
+ *	  The errors that more than one SQL function throws.
  *
  *-------------------------------------------------------------------------
  */

@@ -27,7 +27,7 @@
 /* Has a test switched something off? */
 #define DLOCK_FAULT_IS_OFF(name)	false
 
-/* What time is it, for what the machine's clocks say? */
+/* The time, given what the machine's clocks say. */
 #define DLOCK_FAULT_CLOCK_INIT()	((void) 0)
 #define DLOCK_FAULT_TIME(machine)	(machine)
 #define DLOCK_FAULT_WALL(machine)	(machine)

@@ -170,9 +170,9 @@ dlock_name_hash(Oid database, const DLockBytes *bytes)
 }
 
 /*
- * Hash a name for a lock of the server, which may be prepared, and so outlive a start: the
- * first bits of its SHA-256.  Nobody can find another name with this hash, although
- * pg_locks shows it.
+ * Hash a name for the tag of a heavyweight lock: the first bits of its SHA-256.  It has no
+ * seed, since a prepared transaction keeps such a lock over a restart.  Nobody can find
+ * another name with this hash, although pg_locks shows it.
  */
 uint64
 dlock_name_stable_hash(const DLockBytes *bytes)

@@ -8,9 +8,9 @@
  *	  rule can be tested over all its cases without a server.
  *
  *	  src/README ("Time") says what the bound that is logged with a lease is for.
- *	  A bound is at most two ttl after its record: the deadline is at most one
- *	  ttl away at a grant or renewal, and at most two after a load, when a
- *	  renewal adds nothing to what lies beyond one ttl.
+ *	  A bound is at most two ttl after its record.  A deadline is at most one
+ *	  ttl away, or two if the lease was loaded.  A renewal sets the bound one ttl
+ *	  past the deadline, but never beyond two ttl from now.
  *
  *-------------------------------------------------------------------------
  */

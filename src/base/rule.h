@@ -89,7 +89,7 @@ extern DLockToken dlock_rule_token_base(TimestampTz wall, DLockToken reserved,
 /* The clock of the tokens counts 2^22 a second: more grants than a server makes. */
 #define DLOCK_RULE_TOKEN_CLOCK_SHIFT	22
 
-/* How far above a sequence ahead of the clock tokens start: 256 s of the clock. */
+/* Tokens start so far above a sequence that is ahead of the clock: by 256 s of it. */
 #define DLOCK_RULE_TOKEN_STEP	(INT64CONST(1) << 30)
 
 /* A mode as an element of a set of modes. */

@@ -34,9 +34,9 @@ bool		dlock_settings_grants = true;
  *
  *	nightly-report=42, "eu, berlin=17", *=40
  *
- * The server splits it as its own lists: what has white space, a comma or a quote in front is
- * in double quotes, name and token together, with a quote in it doubled.  The token follows
- * the last equals sign.  The name * stands for all other names.
+ * It is split like the server's own lists.  A pair that has white space or a comma in it, or
+ * begins with a quote, is written in double quotes, and quotes in it are doubled.  The token
+ * follows the last equals sign.  The name * stands for all other names.
  *
  * The check hook parses the setting; the result is the "extra" of the setting.
  */
@@ -95,7 +95,7 @@ check_tokens(char **newval, void **extra, GucSource source)
 	if (found == NULL)
 		return false;
 	found->count = 0;
-	/* It splits a string in place. */
+	/* SplitGUCList() splits the string in place. */
 	if (!SplitGUCList(strcpy((char *) &found->pairs[room], *newval), ',', &texts))
 		problem = "It is not a list.";
 	foreach(cell, texts)

@@ -19,7 +19,7 @@ typedef enum DLockStatEvent
 	DLOCK_STAT_HANDOFF,			/* of these, to requests that waited */
 	DLOCK_STAT_REENTRY,
 	DLOCK_STAT_REFUSAL,			/* requests refused at once */
-	DLOCK_STAT_TIMEOUT,			/* requests that waited in vain */
+	DLOCK_STAT_TIMEOUT,			/* requests refused after a wait */
 	DLOCK_STAT_DEADLOCK,
 	DLOCK_STAT_RENEWAL,
 	DLOCK_STAT_CONVERSION,
@@ -46,7 +46,7 @@ typedef enum DLockStatEvent
 typedef struct DLockStatShared
 {
 	pg_atomic_uint64 counters[DLOCK_STAT_STRIPES][DLOCK_STAT_COUNTERS];
-	pg_atomic_uint64 cleanup_lag;	/* of the last removal, microseconds */
+	pg_atomic_uint64 cleanup_lag;	/* how late the last removal was, in us */
 } DLockStatShared;
 
 extern void dlock_stat_init(DLockStatShared *stats);

@@ -36,16 +36,16 @@
 #define DLOCK_SPAN_MAX		(INT64CONST(0xFFFFFFFF) * 1000)
 
 /*
- * Heavyweight locks of the server's, of the class of advisory locks, under
- * numbers that the SQL functions for advisory locks (1 and 2) do not use: for
- * loading a database's leases, and for the fence of a resource.
+ * Heavyweight locks with the tags of advisory locks, for loading a database's
+ * leases and for the fence of a resource.  These are the last fields of the tags;
+ * the SQL functions for advisory locks use 1 and 2 there.
  */
 #define DLOCK_LOCK_CLASS_LOAD	25708
 #define DLOCK_LOCK_CLASS_FENCE	25709
 
 /*
- * A fencing token; zero is never one.  The largest is that up to which a double,
- * and so JavaScript and jq, keep integers exact.
+ * A fencing token; zero is never one.  Up to the largest, a double keeps integers
+ * exact, and so do JavaScript and jq.
  */
 typedef int64 DLockToken;
 
@@ -85,7 +85,7 @@ typedef struct DLockOwner
 /*
  * How a lease holds its lock: the six modes of VMS's distributed lock manager,
  * weakest first, or one permit of a semaphore.  The numbers are written to
- * disk, and index the tables of base/rule.c.
+ * disk, and index tables (base/rule.c, base/name.c).
  */
 typedef enum DLockMode
 {
@@ -116,7 +116,7 @@ typedef enum DLockBind
 	DLOCK_BIND_TRANSACTION = 2
 } DLockBind;
 
-/* What part a lease is of its request.  All but intents are written to disk. */
+/* A request for a path takes several leases.  All but intents are written to disk. */
 typedef enum DLockPart
 {
 	DLOCK_PART_WHOLE = 0,		/* the only one */
@@ -137,8 +137,8 @@ typedef uint32 DLockSlot;
  * "bound_mono" and "bound_wall" say, on either clock, up to when the record
  * on disk vouches for it.  A record's bound is not before the deadline.
  *
- * A ttl of zero means that there is no deadline: of a lease that is bound to a
- * session or transaction.
+ * A ttl of zero means that there is no deadline, only for a lease that is bound to
+ * a session or transaction.
  */
 typedef struct DLockTerm
 {

@@ -21,17 +21,17 @@
  *	  With a token column alone, the row is its own mark: the trigger refuses a
  *	  token below the one in the row.
  *
- *	  An UPDATE sets the columns that the server tells the trigger.  For a MERGE
- *	  these are the columns that any of its UPDATE actions sets, so every such
- *	  action must set the token column.  An INSERT sets all columns; null and zero
- *	  are no tokens.
+ *	  The server tells the trigger which columns an UPDATE sets.  For a MERGE
+ *	  these are the columns that any of its UPDATE actions sets, so if one sets the
+ *	  token column, all must.  An INSERT sets all columns; null and zero are no
+ *	  tokens there.
  *
  *	  An UPDATE that moves a row to another partition fires the triggers for
  *	  UPDATE and DELETE in the old partition, and those for INSERT in the new one.
  *	  These do not learn that an UPDATE has fired them.  If all partitions have the
- *	  guard, it has seen the row in the old partition, and the column now holds a
- *	  token that the transaction has presented there, for the new row, too.  Elsewhere
- *	  the column of a row that is inserted presents nothing.
+ *	  guard, it has seen the row in the old partition, so the column holds a token
+ *	  that was presented there, and presents it for the new row.  If some partition may
+ *	  lack the guard, the column of an inserted row presents nothing.
  *
  *	  The arguments of a trigger are parsed once in a statement.  A trigger that cannot
  *	  guard refuses each write.
@@ -68,7 +68,7 @@ typedef struct DLockGuard
 	AttrNumber	resource_attr;	/* zero if there is no such column */
 	AttrNumber	token_attr;
 	bool		live;
-	bool		inserts_present;	/* does that of inserted rows present it? */
+	bool		inserts_present;	/* does an inserted row present its token? */
 	FmgrInfo	output;			/* of the resource column's type */
 } DLockGuard;
 
@@ -158,7 +158,7 @@ is_name_type(Oid type)
 	}
 }
 
-/* The number of a column of names of resources, or of tokens; zero if it is NULL. */
+/* The number of a column of names of resources, or of tokens; zero if "column" is NULL. */
 static AttrNumber
 find_column(const DLockGuard *guard, Relation rel, const char *column, bool of_tokens)
 {
@@ -190,7 +190,10 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 {
 	bool		has_resource = guard->prefix.len > 0 || guard->resource_column != NULL;
 
-	/* Statements on a view fire the triggers of its tables, not its own. */
+	/*
+	 * Statements on an updatable view fire the triggers of its table, not its
+	 * own.
+	 */
 	if (rel->rd_rel->relkind == RELKIND_VIEW)
 		refuse_guard(guard, "Statements on a view do not fire guards of the view.",
 					 "Guard the tables that the view writes to.");
@@ -218,10 +221,10 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 /* ---- when it fires ---- */
 
 /*
- * Does an inserted row present the token in its column?  In a partition, only if the guard is
- * a clone of one on a table that is no partition itself, so all partitions have clones.  Of
- * a clone in a partition of a partition it is unknown where the original is; so it counts as
- * one that other partitions may lack.
+ * Does an inserted row present the token in its column?  In a partition, only if the guard
+ * sees all updates and is a clone of one on a table that is no partition, so that all
+ * partitions have it.  In a partition of a partition it is unknown where the original of a
+ * clone is, so other partitions may lack it.
  */
 static bool
 is_insert_presenting(Relation rel, const Trigger *trigger)

@@ -12,7 +12,7 @@
  *	  once.  It holds nothing meanwhile.  When it may be its turn, its process asks
  *	  again (lock/queue.c), by the same code as a newcomer, and gets what can be granted
  *	  then; the requests become the leases.  The owner of a place asks in the same way:
- *	  the place gets a process, stays, or is given up if it cannot be granted.
+ *	  if it is not granted, the place gets a process, stays, or is given up.
  *
  *	  A lease that is bound to a session or a transaction need not outlive the
  *	  server, so it has no slot: unless the lock is to stay closed
@@ -259,8 +259,8 @@ decide(DLockAcquire *acquire)
 	};
 	DLockTime	now = acquire->step.now;
 	DLockTime	until;
-	bool		blocked_by_self = false;	/* by an intent of its owner, or a
-											 * path below */
+	bool		blocked_by_self = false;	/* by a lease or an intent of its
+											 * owner */
 
 	for (int i = 0; i < request->count; i++)
 	{
@@ -319,7 +319,7 @@ decide(DLockAcquire *acquire)
 	return (verdict == DLOCK_RULE_QUEUE && blocked_by_self) ? DLOCK_RULE_SELF : verdict;
 }
 
-/* The request is in no queue any more, be it by a place. */
+/* Take the request, or the place that the owner has, out of its queues. */
 static void
 leave_queues(DLockAcquire *acquire)
 {
@@ -329,7 +329,7 @@ leave_queues(DLockAcquire *acquire)
 		dlock_queue_remove(acquire->items[0].place, acquire->step.now);
 }
 
-/* Has another call been granted a lease? */
+/* Was the lease with this token granted to another call? */
 static bool
 is_of_other_call(const DLockAcquireRequest *request, DLockToken token)
 {
@@ -619,7 +619,7 @@ try_acquire(DLockStep *step, void *arg)
 	else if (acquire->verdict == DLOCK_RULE_REFUSE)
 		give_turns(acquire, false);
 
-	/* What cannot be granted gives the place up. */
+	/* A request that is refused, or an error, gives the place up. */
 	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps && acquire->verdict > DLOCK_RULE_REENTER &&
 		acquire->verdict != VERDICT_OTHER_PLACE)
 		leave_queues(acquire);
@@ -655,9 +655,10 @@ report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
  *
  * No partition lock may be held.  Throws 53400 if memory is full or the role is
  * at its limit, 54000 if a lock has too many holders, 22023 if the lock is in use with
- * another number of permits, 55000 if the owner's own lease does not cover what is asked
- * for, and what the server throws when a relation cannot be extended.  Nothing is granted
- * then; a process that waits is in its queues until it leaves them.
+ * another number of permits or the owner's place has other arguments, 55000 if the owner's own
+ * lease does not cover what is asked for, 2200H if no token is left, and what the server
+ * throws when a relation cannot be extended.  Nothing is granted then; a process that waits is
+ * in its queues until it leaves them.
  */
 DLockAcquireAnswer
 dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,

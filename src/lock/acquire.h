@@ -38,7 +38,7 @@ typedef struct DLockAcquireRequest
 	bool		may_wait;
 	DLockTime	keep;			/* how long it keeps its place, if it is not
 								 * granted; zero: it has none */
-	bool		takes;			/* only by the place that the owner has, which
+	bool		takes;			/* grant it only to the owner's place, which
 								 * this process listens for; "keep" is more
 								 * than zero */
 	DLockTime	anyway;			/* when it asks again in any case, if it waits
@@ -67,8 +67,8 @@ typedef struct DLockAcquireGranted
 								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	DLockTime	until;			/* QUEUED: when to ask again at the latest.
-								 * KEPT: since when it has the place, and its
-								 * id */
+								 * KEPT: the id of the place, which is when it
+								 * was asked for */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

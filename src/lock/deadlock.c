@@ -55,7 +55,7 @@ typedef struct DLockDeadlockEdge
 {
 	DLockDeadlockRequest *from;
 	DLockSpaceLease *blocker;
-	DLockDeadlockWait *to;		/* that keeps it from going away */
+	DLockDeadlockWait *to;		/* that keeps the blocker there */
 } DLockDeadlockEdge;
 
 /* A backend that waits, or a place. */
@@ -625,9 +625,9 @@ unstuck_at(const DLockDatabase *db)
 }
 
 /*
- * Unless no backend was stuck after "since", look for a circle until there is none, or one
- * that no move resolves.  If there is one, its victim, this backend or a place, leaves its
- * queues, and the result describes it; else the moves are made in the queues.  "name" and
+ * Unless a check after "since" found no backend stuck, look for a circle until there is none,
+ * or one that no move resolves.  If there is one, its victim, this backend or a place, leaves
+ * its queues, and the result describes it; else the moves are made in the queues.  "name" and
  * "owner" are, unless NULL, those of the victim.  No partition lock may be held.
  */
 static char *

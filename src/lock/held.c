@@ -168,7 +168,7 @@ dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *target)
 	if (!dlock_rule_is_live(ends.deadline, dlock_clock_now()))
 		return false;
 
-	/* Nobody may have waited for what is safe by now. */
+	/* The record may be safe by now, though no session has waited for it. */
 	dlock_flush_confirm_reported();
 	ends = find_ends(db, target);
 	if (!ends.unknown)
@@ -231,8 +231,8 @@ renew_lease(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
  * false for one that is not there.
  *
  * "ttl" zero keeps that of the lease.  When this returns, the new deadlines are as durable
- * as synchronous_commit asks for, by one flush: also where the bound that covers one was
- * logged before, by a call that did not wait for the disk.  Throws 42501.
+ * as synchronous_commit asks for, by one flush: also those that an earlier record
+ * covers, whose call did not wait for the disk.  Throws 42501.
  */
 void
 dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int count,
@@ -304,7 +304,7 @@ change_mode(DLockStep *step, DLockSpaceLease *lease, DLockMode mode)
 	{
 		dlock_space_succeed(lease, token);
 		lease->called = false;
-		/* A walk over the leases may miss it now. */
+		/* The worker may know the lease by its old token alone. */
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	}
 	dlock_space_set_mode(lease, mode);
@@ -445,8 +445,8 @@ dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
 typedef struct DLockHeldRelease
 {
 	DLockHeldFind found;
-	bool		unconfirmed;	/* its holder was told that it is over ... */
-	int			level;			/* ... unless this is confirmed by now */
+	bool		unconfirmed;	/* what is told of it is over ... */
+	int			level;			/* ... unless its record is confirmed by now */
 	XLogRecPtr	lsn;
 } DLockHeldRelease;
 
@@ -505,7 +505,7 @@ try_release(DLockStep *step, void *arg)
 
 /*
  * Release the lease that a target names, or open the lock that it keeps closed.  False if
- * there is none, as "found" tells, or if its grant or last renewal is not confirmed: as far
+ * there is none, as "found" tells, or if the deadline that is confirmed has passed: as far
  * as is known its holder did not hold it any more.
  *
  * The release is not flushed: the next grant of the lock writes its record
@@ -664,7 +664,7 @@ typedef struct DLockHeldExpiry
 	DLockTime	until;			/* zero: the lease is gone */
 } DLockHeldExpiry;
 
-/* An attempt: remove a dead lease, or write one that only memory has as it is. */
+/* An attempt: remove a dead lease, or write one whose page is out of date. */
 static DLockStepLack
 try_expire(DLockStep *step, void *arg)
 {
@@ -699,7 +699,7 @@ try_expire(DLockStep *step, void *arg)
 }
 
 /*
- * Remove a lease if it is dead, or write it if only memory has it as it is.  Returns zero
+ * Remove a lease if it is dead, or write it if its page is out of date.  Returns zero
  * when it is gone, else until when it keeps others out.
  */
 DLockTime
@@ -752,7 +752,8 @@ try_stop(DLockStep *step, void *arg)
 }
 
 /*
- * End a lease now, without changing its page.
+ * End a lease now, without changing its page; with DLOCK_STOP_UNTOLD, one that another call
+ * was told of loses a hold at most.
  *
  * "db" needs no more than its shared parts.  Cannot fail; to be called at the
  * end of a transaction, in an error, or at exit.

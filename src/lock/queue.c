@@ -24,7 +24,7 @@
  *	  client, to see on which lock the next one is (space/place.c); and the partition of
  *	  that lock, to change some of them, and to give turns once for these.  They are
  *	  found from the client, and from the last to the first, so the queue is not searched,
- *	  and its timer mostly leaves last.
+ *	  and the one that has its timer mostly leaves last.
  *
  *-------------------------------------------------------------------------
  */
@@ -216,8 +216,8 @@ dlock_queue_give_turns(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause ca
 		}
 
 		/*
-		 * Behind it, a request whose turn is over does not count; one that
-		 * has a turn counts as granted.
+		 * For those behind, a request whose turn is over does not count; one
+		 * that has a turn counts as granted.
 		 */
 		if (request->bound_mono != 0 && request->bound_mono <= now)
 			continue;
@@ -273,7 +273,11 @@ wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 									  own, request, now, &until);
 	if (own != NULL)
 		until = Min(until, own->deadline);
-	/* One in front asks in time, and gives this one a turn, too. */
+
+	/*
+	 * It waits for another lock, or one in front asks in time and gives it a
+	 * turn, too.
+	 */
 	else if (!blocked || relies_in_front(request))
 		until = (!blocked && request->placed) ? now : DLOCK_TIME_FOREVER;
 	request->deadline = Min(until, anyway);
@@ -284,9 +288,9 @@ wait_longer(DLockSpaceLease *request, DLockTime now, DLockTime anyway)
 
 /*
  * If the timer of a request of this process has run out, give turns to those that rely on
- * it: the process may wait for another lock, too, and not take this one.  In front of the
- * first there is no turn, so nothing has changed unless a lease is dead.  The partition
- * must be locked exclusively.
+ * it: the process may wait for another lock, too, and not take this one.  For the
+ * first in the queue no turn can have run out, so nothing has changed unless a lease is dead.
+ * The partition must be locked exclusively.
  */
 static void
 pass_on(DLockSpaceLease *request, DLockTime now)
@@ -434,9 +438,9 @@ dlock_queue_leave(void)
 }
 
 /*
- * The extension is no longer in this database: nobody waits for its locks any
- * more.  Nobody can begin to, either, since the store is locked.  Processes that watch
- * or listen are woken, and find that.
+ * The extension is no longer in this database, or its store is loaded: end all waits for its
+ * locks.  None can begin, since the caller has locked the store or the load.  Processes that
+ * watch or listen are woken, and find that.
  */
 void
 dlock_queue_dismiss(Oid database)
@@ -464,7 +468,7 @@ dlock_queue_dismiss(Oid database)
 
 /* ---- places; nothing in here can fail, since calls do it in their clean-up, too ---- */
 
-/* A place is kept until some time, as long as it has no process. */
+/* A place is kept until some time; while it has a process that does not matter. */
 static void
 keep_until(DLockSpaceLease *place, DLockTime until)
 {

@@ -23,7 +23,7 @@
  *	  closed	deadline <= now < deadline + delay: it is nobody's, and keeps
  *				others out; it was released early or ended uncleanly
  *	  expired	deadline + delay <= now, and its time ran out
- *	  released	the same, and something else ended it ("stopped")
+ *	  released	deadline + delay <= now, and something else ended it ("stopped")
  *
  *	  A lease that is expired or released is dead.  Dead leases stay where
  *	  they are until a request wants the lock, or the worker comes; a grant
@@ -206,8 +206,8 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 }
 
 /*
- * There is no room: let the worker erase what is dead, once.  False if it has done so
- * already, or is not there.
+ * There is no room, or a role is at its limit: let the worker erase what is dead, once.
+ * False if it has done so already, or is not there.
  */
 static bool
 wait_for_worker(DLockStep *step)
@@ -309,8 +309,8 @@ log_expired(DLockStep *step)
 /*
  * Run an attempt until it lacks nothing.  No partition lock may be held.
  *
- * Without db->rel an attempt may lack only partitions and pages of leases; without
- * db->locator, too, only partitions, and then this cannot fail.
+ * Without db->rel an attempt may lack only partitions and pages of leases; with
+ * neither that nor db->locator, only partitions, and then this cannot fail.
  */
 void
 dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
@@ -409,7 +409,7 @@ expect_record(DLockSpaceLease *lease, DLockTime bound)
 }
 
 /*
- * Write a lease that is held into its slot, whose page is pinned, once more; with
+ * Write a lease as memory has it into its slot, whose page is pinned, once more; with
  * another term unless that is NULL.
  */
 void
@@ -439,7 +439,7 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 	DLockLeaseValue value;
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	/* The page has a token or a mode that was undone: write all of it. */
+	/* The page says something older or undone: write all of it. */
 	if (lease->unwritten)
 	{
 		dlock_step_rewrite(step, lease, term);
@@ -454,8 +454,8 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 }
 
 /*
- * Give a live lease another term.  "must_log": its bound or ttl changes, so it is logged, and
- * its page, if it has one, is pinned.  What is told of it goes by this session's
+ * Give a live lease another term.  "must_log": its bound, ttl or holds change, so it is
+ * logged, and its page, if it has one, is pinned.  What is told of it goes by this session's
  * synchronous_commit from now on.
  */
 void
@@ -511,7 +511,7 @@ note_expiry(DLockStep *step, const DLockSpaceLease *lease)
 
 /*
  * Give turns after leases were erased.  Expired ones blocked nobody, so the queue is scanned
- * only after the last of them, or if it has places, whose turns begin then.
+ * only if no lease is left, or if it has places, which may get turns by this alone.
  */
 static void
 give_turns(DLockSpaceEntry *entry, bool changed, DLockTime now)
@@ -606,7 +606,11 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 			lack = dlock_step_pin_lease(step, whole);
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
-		/* The caller may know other locks of a path, which may go. */
+
+		/*
+		 * The caller may point to entries of the path's other locks: they may
+		 * go.
+		 */
 		if (whole->part == DLOCK_PART_PATH)
 			lack = DLOCK_LACKS_PARTITIONS;
 		erased++;
@@ -637,7 +641,7 @@ dlock_step_tell_end(DLockStep *step, DLockSpaceLease *lease)
  * for "delay".  Cannot fail.
  *
  * What is on disk is erased later, by the worker or by the next grant.
- * A crash before that brings back a lease for two ttl at most.
+ * A crash before that brings it back for a ttl at most, on another server for two.
  */
 void
 dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)

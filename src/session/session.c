@@ -10,9 +10,9 @@
  *	  the store, a fast-path lock that keeps DROP EXTENSION, VACUUM FULL and the
  *	  like out.
  *
- *	  Leases are loaded once for each database, at the first use after the start or
- *	  promotion of the server.  A crash is no special case: the pages always are
- *	  as a crash would leave them.
+ *	  Leases of a database are loaded at its first use after the start or promotion of
+ *	  the server, and again once the extension has been created anew.  A crash is no
+ *	  special case: the pages always are as a crash would leave them.
  *
  *	  The meta page says which database the pages belong to.  There are three
  *	  cases.
@@ -232,8 +232,8 @@ dlock_session_check_preloaded(void)
 }
 
 /*
- * Find the shared state of this database, leases loaded or not, and count in it
- * from now on.  Throws 55000 if dlock is not preloaded.
+ * Find the shared state of this database, leases loaded or not.  Statistics count for
+ * it from now on.  Throws 55000 if dlock is not preloaded.
  */
 void
 dlock_session_attach(void)
@@ -328,7 +328,7 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
  *
  * "lsn" is that of its page.  The record may not be on a standby yet, since the
  * server may have stopped while the grant waited for that.  So answers about the
- * lease wait for it first.
+ * lease first wait for the standby.
  */
 static bool
 load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
@@ -347,9 +347,9 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 		return false;
 
 	/*
-	 * Convert the remaining time to our clock.  The record, and so the bound,
-	 * does not have the skew, so the first renewal logs a new bound, which a
-	 * server needs that is promoted next.
+	 * Convert the remaining time to our clock.  The deadline has the skew,
+	 * the bound does not.  So the first renewal logs a new bound, as the
+	 * server that is promoted next needs it.
 	 */
 	lease.term.deadline = state->now + remaining;
 	if (remaining == 0)
@@ -405,8 +405,7 @@ abandon_load(int code, Datum arg)
 }
 
 /*
- * Read all leases of the store, whose incarnation this is, into memory.  The load lock must
- * be held.
+ * Read all leases of this incarnation of the store into memory.  The load lock must be held.
  */
 static void
 read_store(DLockDatabase *db, uint64 incarnation)
@@ -444,7 +443,7 @@ load_lock_tag(DLockDatabaseShared *shared)
 /*
  * Load the leases of a database, or wait until another backend has loaded them.
  *
- * The store must be open and locked; no other lock may be held.  Throws 53400
+ * The store must be open and locked; no partition lock may be held.  Throws 53400
  * if memory does not suffice, XX001 if a page is damaged; the database is
  * not loaded then, and the next use tries again.
  */
@@ -470,7 +469,7 @@ load(DLockDatabase *db)
 
 		/*
 		 * Publish where the pages are, and have the worker sweep.  If the
-		 * worker has the store locked, it has found these very values.
+		 * worker has the store locked, these values do not change.
 		 */
 		shared->store = RelationGetRelid(db->rel);
 		shared->locator = db->rel->rd_locator;

@@ -10,7 +10,7 @@
 
 #include "space/database.h"
 
-/* The relations of the extension that C reads, in the schema _dlock. */
+/* The relations of the extension that C uses, in the schema _dlock. */
 typedef enum DLockSessionRelation
 {
 	DLOCK_RELATION_STORE,

@@ -9,9 +9,10 @@
  *	  has not been granted it leaves when it ends (lock/queue.c).
  *
  *	  What has been granted is to be answered, and soon: from the first row on the call
- *	  asks for what is due, and from the first grant on it checks for none.  What is wrong
- *	  with one place is a row without a token.  An error, such as one for lack of memory, or a cancel in
- *	  what an attempt waits for, undoes what was granted.
+ *	  does not sleep or check for interrupts between places, and from the first grant on
+ *	  it makes no deadlock check.  What is wrong with one place is a row without a token.
+ *	  An error, such as one for lack of memory, or a cancel in what an attempt waits for,
+ *	  undoes what was granted.
  *
  *-------------------------------------------------------------------------
  */
@@ -142,7 +143,7 @@ ask_for_place(DLockTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DL
 
 /*
  * Ask for all places that are due.  Returns when to do so again, if nothing has been taken.
- * Once something has, what becomes due meanwhile is left to the next call.
+ * Once something has, what becomes due after the last batch is left to the next call.
  */
 static DLockTime
 take_due(DLockTake *take, DLockPlaceCopy *copies)

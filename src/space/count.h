@@ -11,7 +11,7 @@
 /* What is counted, and by what. */
 typedef enum DLockCountKind
 {
-	DLOCK_COUNT_LEASES,			/* and requests for leases, by role */
+	DLOCK_COUNT_LEASES,			/* and requests for them, by database and role */
 	DLOCK_COUNT_REQUESTS,		/* for leases, by owner and lock */
 	DLOCK_COUNT_LISTENERS		/* backends that watch, by lock */
 } DLockCountKind;

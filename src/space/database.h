@@ -33,8 +33,8 @@ typedef struct DLockDatabaseShared
 	/* Protected by the registry lock. */
 	Oid			oid;			/* or InvalidOid: the entry is free */
 	bool		dropped;		/* the database is gone */
-	bool		abandoned;		/* what is in memory is to be purged, if
-								 * nothing counts */
+	bool		abandoned;		/* the worker has to purge the memory, if the
+								 * state is ABSENT then */
 
 	/*
 	 * Set under the load lock; LOADED becomes MOVED at any time, and ABSENT

@@ -5,13 +5,13 @@
  *	  blocks a request.
  *
  * NOTES
- *	  The index of owners has all leases but the intents of paths, by the name
+ *	  The index of owners has all leases but the intents of paths, by the client
  *	  of the owner.  The role is no part of the key, since a caller that asks
  *	  for the leases of a name may be a member of several roles.
  *
  *	  The index of tokens has the leases on a lock after the first few, which stand in
- *	  front.  Most locks have one lease, which is found with its lock, and what is not
- *	  touched costs no cache miss.
+ *	  front.  Most locks have one lease, which is found with its lock: the index is not
+ *	  touched, and costs no cache miss.
  *
  *	  Lock rules.  The buckets of tokens are protected by the lock of their partition,
  *	  those of owners by a set of LWLocks of their own.  One of these is taken after
@@ -188,8 +188,8 @@ dlock_holder_change(DLockSpaceLease *lease, DLockToken token)
 }
 
 /*
- * The lease with the latest token on a lock of those that are told to be held, intents
- * aside; NULL if there is none.  "pending": a newer one will be told of as soon as it is
+ * Of the leases on a lock that are told to be held, intents aside, the one with the latest
+ * token; NULL if there is none.  "pending": there may be a newer one, told of once it is
  * confirmed.  The partition must be locked.
  */
 DLockSpaceLease *
@@ -254,7 +254,7 @@ typedef struct DLockHolderSearch
 	DLockSpaceEntry *entry;
 	const DLockBytes *name;		/* of the owner */
 	Oid			role;			/* of the owner ... */
-	bool		any_role;		/* ... or, if it has none, any but these */
+	bool		any_role;		/* ... or, if it has no lease, any but these */
 	const List *strangers;
 	bool		closed;			/* see DLockHolderTarget */
 	DLockMode	mode;			/* that is_own_way() asks about */
@@ -263,10 +263,10 @@ typedef struct DLockHolderSearch
 } DLockHolderSearch;
 
 /*
- * Visit leases until a visitor is done: those on a lock, and those of the owners of a
- * name beside them, so that the shorter list decides how long it takes.  Each lease on
- * the lock of such an owner is visited, some of them twice, and others with them.  Returns
- * what has been found.
+ * Visit the leases on a lock, and side by side those in the owners' bucket of a name, until
+ * the visitor is done or one list ends: the shorter one decides how long it takes.  So each
+ * lease on the lock of an owner with that name is visited, some twice, and others with
+ * them.  Returns what has been found.
  */
 static pg_attribute_always_inline DLockSpaceLease *
 visit_owned(DLockHolderSearch *search, bool (*visit) (DLockHolderSearch *search, DLockSpaceLease *lease))
@@ -354,7 +354,7 @@ dlock_holder_find_named(DLockSpaceEntry *entry, const DLockHolderTarget *target,
 	return visit_owned(&search, find_wanted);
 }
 
-/* Write down the leases that dlock_holder_list() is for, up to "room"; returns how many there are. */
+/* The leases for dlock_holder_list(), no more than "room"; returns how many there are. */
 static int
 list_leases(Oid database, const DLockBytes *owner_name, DLockSpaceRef *refs, int room, int *own)
 {
@@ -495,8 +495,8 @@ dlock_holder_due_at(const DLockSpaceLease *lease)
  * The leases that block others on a lock, taken together.  The partition must be locked
  * exclusively.
  *
- * Before "earliest" the lock itself says what they come to; then "until" may be earlier
- * than the end of the first of them.  After a walk it says so again, unless one is dead.
+ * Before "earliest" no walk is needed: the entry has the sums, and "until" may be earlier than
+ * the first lease stops blocking.  A walk sets "earliest" anew, unless a lease is dead.
  */
 DLockHolderCrowd
 dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now)
@@ -591,8 +591,8 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 /*
  * Would a lease in this mode conflict with the holders of the lock, apart from
  * "own", or with the requests in the queue that are in front of "before" (NULL:
- * all of them)?  "until" is when the first of the holders ends, or a turn, or a
- * place is kept no longer.  The partition must be locked exclusively.
+ * all of them)?  "until" is the first moment when time alone may change that: a holder stops
+ * blocking, a turn ends, or a place is over.  The partition must be locked exclusively.
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
@@ -620,7 +620,7 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 		{
 			*until = Min(*until, request->bound_mono);
 
-			/* A permit is on its way to it, and there may be more. */
+			/* It is about to take a permit, and there may be more. */
 			if (mode == DLOCK_MODE_PERMIT && ++crowd.nstrong < permits)
 				continue;
 		}
@@ -632,7 +632,8 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 /*
  * A visitor: is this a live lease of the owner, on the lock or on a path below it, that
  * conflicts with the mode?  A lease below is in another partition.  What is read of it is
- * safe: its term changes only under the partition locks of all its parts, the rest never.
+ * safe: its term changes only under the partition locks of all its parts.  The rest never
+ * changes: the lease on a path is not converted.
  */
 static bool
 find_in_way(DLockHolderSearch *search, DLockSpaceLease *lease)

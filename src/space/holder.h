@@ -39,7 +39,7 @@ typedef struct DLockHolderCrowd
 	uint32		modes;			/* a set */
 	uint32		ncr;			/* in mode CR */
 	uint32		nstrong;		/* in another mode than NL and CR */
-	DLockTime	until;			/* when the first of them ends, or earlier */
+	DLockTime	until;			/* when the first blocks no more, or earlier */
 } DLockHolderCrowd;
 
 /* Room for the texts of a lease that are not in one piece. */
@@ -51,8 +51,8 @@ typedef struct DLockHolderTexts
 } DLockHolderTexts;
 
 /*
- * The buckets of tokens, with the leases that are "indexed"; as many as of locks, and those
- * of a partition have the same numbers.  Set once, in the postmaster.
+ * The buckets of tokens, with the leases that are "indexed".  There are as many as buckets of
+ * locks, and a partition has the same numbers in both.  Set once, in the postmaster.
  */
 extern DLockMemoryRef *dlock_holder_tokens;
 

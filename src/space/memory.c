@@ -18,8 +18,8 @@
  *	  the step, or when the call fails (dlock_memory_trim).
  *
  *	  A text begins in a field of what it belongs to.  If it is longer than that, the
- *	  last four bytes of the field are the reference to the cell with the next
- *	  piece, which has that to the cell after it.
+ *	  last four bytes of the field refer to the cell with the next piece, and each
+ *	  cell refers to the next one.
  *
  *	  Lock rules.  A stripe's list is protected by the stripe's mutex, and
  *	  nothing else is locked while it is held.  A text is protected as what it
@@ -202,8 +202,8 @@ take_any(void)
 }
 
 /*
- * See to it that this backend has reserved so many cells.  False if memory is full.
- * Neither waits nor throws.
+ * See to it that this backend has reserved so many cells.  False if memory is full; then it
+ * has none.  Neither waits nor throws.
  */
 bool
 dlock_memory_prepare(int count)

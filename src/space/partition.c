@@ -63,9 +63,9 @@ wake_noted(void)
 }
 
 /*
- * Wake a process once the partition locks that are held, if any, have been given up,
- * so that it does not wait for these.  That does no harm if it does not sleep, or if its
- * number is another process's by then.
+ * Wake a process once the partition locks that are held, if any, have been given up, so that
+ * it does not wait for these; at once if to_wake is full.  A wake-up does no harm to a process
+ * that does not sleep, or has got the number since.
  */
 void
 dlock_partition_wake(int process)

@@ -17,8 +17,8 @@
  *	  Lock rules.  A bucket is protected by one of a set of LWLocks: its list of places,
  *	  and the processes that listen.  It is taken after partition locks or without any,
  *	  never before, and never together with an owner's lock.  All fields of a place but its
- *	  links in the bucket change under its partition lock alone.  Its process changes while
- *	  the bucket is locked, too, where that tells which one listens.  A place leaves its
+ *	  links in the bucket change under its partition lock.  A process that is looked up
+ *	  among those that listen is set while the bucket is locked, too.  A place leaves its
  *	  bucket before its memory is given back, so a process that finds it there may read what
  *	  never changes as long as it holds the bucket's lock.  All else that it reads is a hint:
  *	  it locks the partition and looks again.
@@ -46,8 +46,8 @@
 /* A process that listens, or does not. */
 typedef struct DLockPlaceListener
 {
-	uint32		hash;			/* of the client; or zero: it does not, and
-								 * only it changes the rest */
+	uint32		hash;			/* of the client; zero: it does not listen,
+								 * and it alone changes the rest */
 	int			next;			/* process that listens in the same bucket,
 								 * and began earlier; or -1 */
 	Oid			database;
@@ -56,7 +56,7 @@ typedef struct DLockPlaceListener
 	char		client[DLOCK_OWNER_MAX];
 } DLockPlaceListener;
 
-/* Clients with some hashes. */
+/* The clients whose hashes fall into one bucket; protected by lock_of(). */
 typedef struct DLockPlaceBucket
 {
 	DLockMemoryRef places;
@@ -179,7 +179,10 @@ listener_of(const DLockSpaceLease *place, uint32 hash)
 	return process;
 }
 
-/* A place gets the process that listens for it, or none.  Its bucket must be locked. */
+/*
+ * A place gets the process that listens for it, or none.  Its partition must be locked
+ * exclusively, and its bucket.
+ */
 static void
 attend(DLockSpaceLease *place, uint32 hash)
 {
@@ -229,7 +232,7 @@ dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until)
 	(void) pg_atomic_fetch_add_u32(&shared->count, 1);
 }
 
-/* A place is none any more.  Likewise. */
+/* A request is a place no longer.  Likewise. */
 void
 dlock_place_remove(DLockSpaceLease *request)
 {
@@ -341,7 +344,7 @@ is_in(const DLockSpaceLease *place, const DLockPlaceSet *set)
 	return place->role == set->role && (set->client == NULL || is_of(place, set->database, set->role, set->client));
 }
 
-/* The last place of a bucket, unless there is none. */
+/* The last place of a bucket; NULL if there is none. */
 static DLockSpaceLease *
 last_of(DLockMemoryRef places)
 {
@@ -400,10 +403,10 @@ dlock_place_seek(DLockPlaceSet *set, uint32 *hash)
 }
 
 /*
- * Places of a set that are on one lock with this hash, whose partition is locked exclusively,
- * and follow each other from the end of the bucket, no more than there is room for; returns
- * how many.  If others have turned the bucket meanwhile, it is turned back.  They go to the
- * front.  Until the partition is unlocked they stay what they are.
+ * Gather places of a set that are on one lock with this hash and follow each other from the
+ * end of the bucket, "room" at most; returns how many.  First the bucket is turned until such
+ * a place is last, as others may have turned it; what is gathered goes to the front.  The
+ * partition must be locked exclusively; the places stay what they are until it is unlocked.
  */
 int
 dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **found, int room)
@@ -463,9 +466,9 @@ covers(const DLockPlaceListener *listener, const DLockPlaceListener *other)
 }
 
 /*
- * This process listens no longer; places may have its number still.  Unless a later one
- * asks for all of its places, wake the next earlier one that does, and those in between that
- * listen for tasks of its client: they look for what it has not come to.  Cannot fail.
+ * This process listens no longer; places may have its number still.  Unless one that began
+ * later listens for all that it did, wake the last one before it that does, and those in
+ * between that listen for a part of that, to look for what it has not come to.  Cannot fail.
  */
 void
 dlock_place_end_listening(void)
@@ -506,8 +509,8 @@ dlock_place_listener(const DLockSpaceLease *place)
 }
 
 /*
- * A place is left by the process that attended to it: have another one do so that
- * listens for it, if there is one.  The partition must be locked exclusively.
+ * The process of a place leaves it: the place gets another one that listens for it, or
+ * none.  The partition must be locked exclusively.
  */
 void
 dlock_place_attend(DLockSpaceLease *place)

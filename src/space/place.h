@@ -30,8 +30,8 @@ typedef struct DLockPlaceCopy
 } DLockPlaceCopy;
 
 /*
- * Places of a role: all of them, or those of a client; or of these what has this process, and
- * what has none and is kept until some time between "now" and "until".
+ * Places of a role: all of them, or those of a client.  With a process only those that have
+ * it, and those that have none and are kept until some time between "now" and "until".
  */
 typedef struct DLockPlaceSet
 {

@@ -12,8 +12,9 @@
  *	  No change is missed.  A process resets its latch, listens, and then looks at the leases
  *	  under their partition lock.  A change is made, and told, under that lock.  If it comes
  *	  before the look, it is seen; if it comes after, the process is found listening, and its
- *	  latch is set.  A grant is told of without the lock, but with a memory barrier after it
- *	  was confirmed; to listen is one, too, before the process asks what is confirmed.
+ *	  latch is set.  A grant is told of without the lock, but after it was confirmed, with a
+ *	  memory barrier in between; a process listens, which is a barrier, too, before it asks
+ *	  what is confirmed.
  *
  *	  A session that waits for rows, such as a capture of tasks, sleeps on a
  *	  condition variable that the hash of database and queue chooses.  A

@@ -7,7 +7,7 @@
  *	  Free slots are known in memory only, in stacks that are built when the
  *	  database is loaded: one for each class and stripe.  A page belongs to the
  *	  stripe that its block number falls into; a backend takes slots from one
- *	  stripe first, that of the last page that it has added.  take() decides when
+ *	  stripe first, that of the last page that it has added, if any.  take() decides when
  *	  the relation grows.
  *
  *	  A stack is made of cells of the memory that leases are made of.  It has room
@@ -15,8 +15,8 @@
  *	  is freed.
  *
  *	  Pages are initialized, and logged, in the order of their blocks, under the
- *	  extension lock.  So after a crash those to be initialized come after those in
- *	  use; in a copy of another database no page is in use.
+ *	  extension lock.  So after a crash the pages that are not initialized come after
+ *	  those in use; in a copy of another database no page is in use.
  *
  *	  A slot is reserved by taking it from its stack.  It belongs to the backend
  *	  until it is used, or until the call ends or fails (dlock_slot_trim); the call

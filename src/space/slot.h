@@ -41,7 +41,7 @@ typedef struct DLockSlotShared
 	 */
 	uint64		incarnation;
 
-	/* Protected by the relation's extension lock. */
+	/* Protected by the relation's extension lock; take() reads it without. */
 	BlockNumber nblocks;		/* blocks in use; the next page comes after
 								 * them */
 

@@ -214,7 +214,7 @@ tell(const DLockSpaceLease *lease)
 		dlock_signal_tell(entry->hash);
 }
 
-/* See to it that "earliest" of a lock is not after the end of a lease on it. */
+/* See to it that "earliest" of a lock is not after the time when this lease stops blocking. */
 static void
 note_end(const DLockSpaceLease *lease)
 {
@@ -284,14 +284,14 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	return entry;
 }
 
-/* The place for a lease in the cell of an entry. */
+/* The lease in the cell of an entry, or the room for it. */
 static DLockSpaceLease *
 lodging_of(DLockSpaceEntry *entry)
 {
 	return (DLockSpaceLease *) ((char *) entry + lodging_offset(entry->name_len));
 }
 
-/* Set all of a lease or request but its texts, which stay, and where it hangs. */
+/* Set the fields of a lease or request; texts, "reentry", links to lock and owner stay. */
 static void
 set_value(DLockSpaceLease *lease, const DLockLeaseValue *value, DLockSlot slot, int process,
 		  DLockSpaceKind kind)
@@ -323,7 +323,7 @@ set_value(DLockSpaceLease *lease, const DLockLeaseValue *value, DLockSlot slot, 
 	lease->called = false;
 }
 
-/* Make a lease in memory of a value, in the entry's own cell if that is free. */
+/* Make a lease or request from a value, in the entry's own cell if there is room. */
 static DLockSpaceLease *
 make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 		   DLockSlot slot, int process, DLockSpaceKind kind)
@@ -581,8 +581,8 @@ dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
 }
 
 /*
- * Take a lease or a request off its lock, and with the last one the entry away; true
- * if that stays.  The pointers to what goes are invalid then.  Lock as for
+ * Remove a lease or a request from its lock, and with the last one the entry; true if the
+ * entry stays.  Pointers to what is removed are invalid then.  Lock as for
  * dlock_space_hold().  Cannot fail.
  */
 bool
@@ -654,7 +654,7 @@ visit_list(DLockSpaceWalk *walk, DLockSpaceLease *lease)
 	return lease != NULL;
 }
 
-/* Visit the indexed leases in all buckets from "bucket" up to "end"; with "all", the rest, too. */
+/* Visit the indexed leases in buckets before "end"; with "all", other leases and requests, too. */
 static void
 visit_buckets(DLockSpaceWalk *walk, uint32 bucket, uint32 end, bool all)
 {
@@ -720,7 +720,7 @@ dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor v
 		visit_buckets(&walk, first, first + per_partition, false);
 }
 
-/* Forget a lease, or a place, if it is of a database; with "paths", a lease on a path alone.  Returns how many: 0 or 1. */
+/* Remove a lease or place of a database; with "paths", a path alone.  How many: 0 or 1? */
 static int
 purge(Oid database, DLockSpaceLease *lease, bool paths)
 {
@@ -733,7 +733,7 @@ purge(Oid database, DLockSpaceLease *lease, bool paths)
 	return 1;
 }
 
-/* The same for a bucket, whose partition is locked exclusively: for all, or VISIT_LEASES. */
+/* The same for all of a bucket, or VISIT_LEASES of it; its partition is locked exclusively. */
 static int
 purge_some(Oid database, uint32 bucket, bool paths)
 {
@@ -769,11 +769,11 @@ purge_some(Oid database, uint32 bucket, bool paths)
 }
 
 /*
- * Forget every lease and every place of a database.  No other backend may be using the
- * leases of that database.
+ * Remove every lease and every place of a database.  No other backend may be using the
+ * leases of that database, but a session may end.
  *
- * Paths go first: a session that ends meanwhile looks for the path that is bound to it, and
- * follows that to its intents.  From then on an intent has no path, and says nothing.
+ * Paths go first: a session that ends looks for the path that is bound to it, and follows
+ * that to its intents.  Once paths are gone nothing follows an intent to its path.
  */
 void
 dlock_space_purge(Oid database)

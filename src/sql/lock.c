@@ -51,7 +51,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_guard);
 
 /* ---- arguments ---- */
 
-/* Words, in the order of what they stand for; modes have two more in front. */
+/* Words, in the order of their enums; modes have two synonyms in front. */
 static const char *const modes[] = {"exclusive", "shared", "NL", "CR", "CW", "PR", "PW", "EX"};
 static const char *const reentries[] = {"deny", "count", "return"};
 static const char *const binds[] = {"none", "session", "transaction"};
@@ -130,7 +130,7 @@ get_times(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
-/* How long a request keeps its place, which a lease that is bound cannot have. */
+/* How long a request keeps its place; one for a bound lease cannot keep it. */
 static void
 get_keep(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
@@ -143,7 +143,7 @@ get_keep(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Leave one of them out.")));
 }
 
-/* The elements of an array.  "*count" is their number; below zero: any, and set to it. */
+/* The elements of an array: "*count" of them; if negative, any number, which it is set to. */
 static Datum *
 get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type, int *count, bool **nulls)
 {
@@ -166,7 +166,7 @@ get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type
 	return values;
 }
 
-/* The names of locks, or of owners; of these, NULL means this session. */
+/* The names of locks, or of owners; a NULL owner means this session. */
 static DLockBytes *
 get_names(FunctionCallInfo fcinfo, int argno, bool are_owners, int *count)
 {
@@ -243,8 +243,8 @@ answer_tokens(const DLockToken *tokens, int count)
 }
 
 /*
- * Acquire the locks of a request, whose parameters after the first are those of
- * dlock_acquire(), but only this one has "permits" and "keep".  Returns the first token.
+ * Acquire the locks of a request.  The parameters after the first are those of
+ * dlock_acquire(), which alone has "permits" and "keep".  Returns the first token.
  */
 static DLockToken
 acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
@@ -379,7 +379,7 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(*renew(fcinfo, "dlock_renew_token", &target, 1));
 }
 
-/* Release a lease; or open the lock that it keeps closed, since its owner is done. */
+/* Release a lease.  False if it is not held; then open the lock that it keeps closed. */
 static bool
 release_target(DLockDatabase *db, DLockHolderTarget *target)
 {

@@ -6,7 +6,7 @@
  *
  * NOTES
  *	  What reads an argument takes the call and the number of the argument, and
- *	  throws 22004 or 22023, or another error that says so, for one that is out of
+ *	  throws 22004 for one that must not be null, and 22023 for one that is out of
  *	  its range.  Results are palloc'd in the current context.
  *
  *-------------------------------------------------------------------------
@@ -166,7 +166,10 @@ dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 	return wait;
 }
 
-/* Another span than a ttl, up to dlock.max_ttl and DLOCK_SPAN_MAX, in whole milliseconds. */
+/*
+ * A span that is no ttl, up to dlock.max_ttl and DLOCK_SPAN_MAX: in microseconds, rounded up
+ * to whole milliseconds.
+ */
 DLockTime
 dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
@@ -204,7 +207,7 @@ dlock_value_get_reason(FunctionCallInfo fcinfo, int argno)
 
 /* ---- results ---- */
 
-/* Fill the next column: with a value, or unless "present", with NULL. */
+/* Fill the next column: with the value if "present", else with NULL. */
 void
 dlock_value_add(DLockValueRow *row, bool present, Datum value)
 {

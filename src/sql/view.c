@@ -7,8 +7,8 @@
  *	  On a primary the leases are read from memory, on a standby from the pages
  *	  as far as they have been replayed.  In both cases expires_at is the wall
  *	  clock at the time of reading plus the remaining time.  Leases that are bound
- *	  to a session are not shown on a standby, since they end with the primary's
- *	  sessions.
+ *	  to a session or a transaction are not shown on a standby, since they end with
+ *	  those of the primary.
  *
  *-------------------------------------------------------------------------
  */
@@ -55,7 +55,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_signal_wait);
 
 /*
  * The rows of a result.  They are made where leases and requests are found, under a partition
- * lock, and put into the result, which may write to a file, once that has been given up.
+ * lock.  They are put into the result, which may write to a file, without it.
  */
 typedef struct DLockViewRows
 {
@@ -408,7 +408,7 @@ add_blocker(DLockViewQueue *queue, const DLockSpaceLease *blocker)
 	}
 }
 
-/* May further holders be named that block a request in the queue? */
+/* Is there room to name further holders that may block a request in the queue? */
 static bool
 names_more(const DLockViewQueue *queue)
 {

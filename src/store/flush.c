@@ -4,8 +4,8 @@
  *	  When the store's WAL records become durable.
  *
  * NOTES
- *	  A grant is flushed before it is answered, if the session's
- *	  synchronous_commit asks for that.  Other records (of a release, or a grant
+ *	  A grant, renewal or conversion is flushed before it is answered, if the
+ *	  session's synchronous_commit asks for that.  Other records (of a release, or
  *	  under synchronous_commit = off) are flushed about wal_writer_delay later.
  *
  *	  The server has XLogSetAsyncXactLSN() for that.  Called for every record, it
@@ -56,7 +56,7 @@ typedef struct DLockFlushShared
 	pg_atomic_uint64 confirmed[SYNCHRONOUS_COMMIT_REMOTE_APPLY + 1];
 } DLockFlushShared;
 
-/* If the first was left this many times wal_writer_delay ago, it is missing or busy. */
+/* If the first was left this many times wal_writer_delay ago, the worker has not come. */
 #define OVERLOOKED_FACTOR	4
 
 static DLockFlushShared *flush = NULL;
@@ -84,7 +84,7 @@ dlock_flush_startup(void)
 	}
 }
 
-/* Raise a position, unless it is as far. */
+/* Raise a position, unless it is that far already. */
 static void
 advance(pg_atomic_uint64 *position, uint64 to)
 {

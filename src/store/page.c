@@ -9,7 +9,8 @@
  *	  the WAL record.
  *
  *	  Pages have the standard header, which checksums, page verification and
- *	  full-page images use.  pd_lower is the end of the last slot.
+ *	  full-page images use.  pd_lower is the end of the slots, on the meta page
+ *	  SLOTS_OFFSET.
  *
  *-------------------------------------------------------------------------
  */

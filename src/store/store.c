@@ -460,8 +460,8 @@ dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot)
 }
 
 /*
- * Pin the page of a slot of any database, whose store is locked.  May wait.  Throws XX001
- * if it is no page of slots of this incarnation: the locator is stale, or it is damaged.
+ * Pin the page of a slot of any database; its store must be locked.  May wait.  Throws XX001
+ * if it is no page of slots of this incarnation: the locator is stale, or the page damaged.
  */
 Buffer
 dlock_store_pin(const RelFileLocator *locator, DLockSlot slot, uint64 incarnation)

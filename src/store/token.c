@@ -16,7 +16,7 @@
  *	  A backend that finds too few tokens gives up its locks, having changed
  *	  nothing, reserves the next block, and runs its attempt again.  Others that
  *	  find too few meanwhile wait for that.  So all grants of the database wait for
- *	  one flush in 65 536 of them, once a second at full speed.
+ *	  a flush after each 65 536 tokens: about once a second at full speed.
  *
  *	  They wait for a heavyweight lock, that of the sequence's page 0, which is held
  *	  until the block can be used; so they can be canceled, however long the flush
@@ -154,10 +154,10 @@ base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken
  *
  * If "count" is zero, tokens restart in any case, not below "above".  Then the result is
  * below all tokens granted from now on, and not below any granted here before.  Throws
- * 2200H if no token is left.
+ * 2200H if no block is left.
  *
- * Only the backend that has the page locked changes the block, so it reads all but "next"
- * and "above" without the mutex.
+ * Apart from a load (dlock_token_reset), only the backend that has the page locked changes
+ * the block.  So it reads "last" and "based" without the mutex.
  */
 DLockToken
 dlock_token_reserve(DLockTokenShared *tokens, Oid oid, int count, DLockToken above)

@@ -15,7 +15,7 @@
 /* How many tokens are reserved at a time. */
 #define DLOCK_TOKEN_BLOCK	65536
 
-/* The tokens of a database.  All fields are protected by the mutex. */
+/* The tokens of a database, protected by the mutex; but see dlock_token_reserve(). */
 typedef struct DLockTokenShared
 {
 	slock_t		mutex;

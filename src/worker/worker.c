@@ -65,13 +65,14 @@
 #define SWEEP_INTERVAL		(10 * USECS_PER_SEC)
 
 /*
- * After a sweep the worker sweeps no more for SWEEP_DISTANCE, or for SWEEP_REST_FACTOR times
- * what the sweep took; but for no more than SWEEP_INTERVAL, since the machine may have slept.
+ * After a sweep the worker sweeps no more, but for a pass, for SWEEP_DISTANCE or, if that is
+ * longer, for SWEEP_REST_FACTOR times what the sweep took; at most for SWEEP_INTERVAL, since
+ * the machine may have slept.
  */
 #define SWEEP_DISTANCE		(10 * INT64CONST(1000))
 #define SWEEP_REST_FACTOR	10
 
-/* How many leases are erased at a time, while their databases stay locked. */
+/* How many leases are erased at a time; a database stays locked while its own are. */
 #define BATCH				1000
 
 /*
@@ -106,7 +107,7 @@ typedef struct DLockWorker
 {
 	MemoryContext context;		/* of the leases in "due" */
 	pairingheap *due;			/* found by the last sweep, by due_at */
-	DLockTime	horizon;		/* the heap has all deadlines up to here */
+	DLockTime	horizon;		/* the last sweep looked for all up to here */
 	DLockTime	earliest_sweep;
 } DLockWorker;
 
@@ -392,8 +393,9 @@ do_due(DLockWorker *worker)
 /*
  * The worker.  The postmaster restarts it if it ends alone.
  *
- * At a SIGTERM it ends after the current work: a sweep and a batch at most, which wait for
- * nothing.  The server's own handler (die) would log a FATAL error at each shutdown.
+ * At a SIGTERM it ends after the current work: purges, a sweep and a batch at most, which wait
+ * for no heavyweight lock.  The server's own handler (die) would log a FATAL error at each
+ * shutdown.
  */
 void
 dlock_worker_main(Datum arg)
