@@ -245,7 +245,7 @@ is_for_other(const DLockAcquireRequest *request, const DLockSpaceLease *place)
 		!dlock_name_equal(&payload, &request->payload);
 }
 
-/* Look at all locks, and decide. */
+/* Check all locks, and decide. */
 static int
 decide(DLockAcquire *acquire)
 {

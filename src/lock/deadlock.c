@@ -11,7 +11,7 @@
  *	  A semaphore is different: one holder that goes on is enough, or one permit that
  *	  nobody has.  So the check first works out what is stuck: all that waits, less what no
  *	  stuck wait or lease blocks, and this again until nothing is taken away.  The circle is
- *	  looked for in what is left.
+ *	  searched for in what is left.
  *
  *	  Like the server's own (storage/lmgr/deadlock.c), a check has all partitions locked
  *	  exclusively, from the copy of what waits in the database until its victim has left the
@@ -508,7 +508,7 @@ step_from(DLockDeadlockCheck *check, DLockDeadlockRequest *request)
 		lock->next_step[request->mode] = ahead;
 }
 
-/* Look for a shortest circle through roots of an owner, breadth first. */
+/* Search for a shortest circle through roots of an owner, breadth first. */
 static void
 search_from(DLockDeadlockCheck *check, DLockDeadlockOwner *owner)
 {
@@ -535,7 +535,7 @@ search_from(DLockDeadlockCheck *check, DLockDeadlockOwner *owner)
 	}
 }
 
-/* Look for a circle through what the check is for; false if there is none. */
+/* Search for a circle through what the check is for; false if there is none. */
 static bool
 find_circle(DLockDeadlockCheck *check)
 {
@@ -625,7 +625,7 @@ unstuck_at(const DLockDatabase *db)
 }
 
 /*
- * Unless a check after "since" found no backend stuck, look for a circle until there is none,
+ * Unless a check after "since" found no backend stuck, search for circles until there is none,
  * or one that no move resolves.  If there is one, its victim, this backend or a place, leaves
  * its queues, and the result describes it; else the moves are made in the queues.  "name" and
  * "owner" are, unless NULL, those of the victim.  No partition lock may be held.

@@ -27,7 +27,7 @@
 
 /* ---- finding ---- */
 
-/* A lease that is looked for, and what was found. */
+/* A lease to find, and what was found. */
 typedef struct DLockHeldFind
 {
 	const DLockHolderTarget *target;

@@ -636,7 +636,7 @@ watch_no_more(int code, Datum arg)
  * In either case "holder" is the holder then.
  *
  * A process that watches stands in no queue: it listens (space/signal.c).  What becomes
- * confirmed otherwise than by the call that granted it is told to nobody, so it looks
+ * confirmed otherwise than by the call that granted it is told to nobody, so it reads
  * every deadlock_timeout, too.
  */
 void

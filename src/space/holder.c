@@ -17,7 +17,7 @@
  *	  those of owners by a set of LWLocks of their own.  One of these is taken after
  *	  partition locks or without any, never before, and never two.  A lease leaves its
  *	  owner's bucket before its memory is given back, so a process that finds a lease
- *	  there may look at it as long as it holds the owner's lock.
+ *	  there may read it as long as it holds the owner's lock.
  *
  *	  The functions on what blocks a request change nothing but what a lock says of its
  *	  holders (dlock_holder_survey).  They want the partitions of what they read locked,
@@ -41,7 +41,7 @@
 /* There are fewer owners than leases. */
 #define OWNER_BITS_LESS		2
 
-/* So many leases on a lock are looked through before an index is asked. */
+/* So many leases on a lock are scanned before an index is used. */
 #define FEW					8
 
 #define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
@@ -248,7 +248,7 @@ dlock_holder_are_few(DLockSpaceEntry *entry)
 	return lease == NULL;
 }
 
-/* What is looked for: a lease of an owner on a lock. */
+/* A search for a lease of an owner on a lock. */
 typedef struct DLockHolderSearch
 {
 	DLockSpaceEntry *entry;

@@ -21,7 +21,7 @@
  *	  among those that listen is set while the bucket is locked, too.  A place leaves its
  *	  bucket before its memory is given back, so a process that finds it there may read what
  *	  never changes as long as it holds the bucket's lock.  All else that it reads is a hint:
- *	  it locks the partition and looks again.
+ *	  it locks the partition and reads again.
  *
  *	  A place that is asked for goes to the end of its bucket, so a process that asks for
  *	  one after the other finds the next one in front.
@@ -373,7 +373,7 @@ rotate(DLockMemoryRef *places, const DLockPlaceSet *set, const uint32 *hash)
 }
 
 /*
- * Look for a place of a set, from the end of the bucket: "hash" is that of its lock.  False
+ * Find a place of a set, from the end of the bucket: "hash" is that of its lock.  False
  * if there is none.  No partition lock may be held.
  */
 bool
@@ -432,7 +432,7 @@ dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **foun
 /* ---- listening ---- */
 
 /*
- * This process listens for the places of a client from now on, which it has to look at
+ * This process listens for the places of a client from now on, which it has to scan
  * next, with dlock_place_due().  No partition lock may be held.
  */
 void

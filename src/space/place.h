@@ -48,7 +48,7 @@ typedef struct DLockPlaceSet
 extern void dlock_place_request(void);
 extern void dlock_place_startup(void);
 
-/* a place that comes or goes, or is looked for; and the process of a request */
+/* places that come and go, and searches for one; and the process of a request */
 extern void dlock_place_set_process(DLockSpaceLease *request, int process);
 extern uint32 dlock_place_client(Oid database, const DLockBytes *name);
 extern void dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until);

@@ -6,12 +6,12 @@
  * NOTES
  *	  A process *listens* for the hash of a lock that it watches.  Whatever may give the lock
  *	  another holder tells those that listen for it: each is woken once, and listens again
- *	  before it looks again.  They are counted by their hash (space/count.c), so a change
+ *	  before it reads again.  They are counted by their hash (space/count.c), so a change
  *	  finds out in O(1) that no process is to be told of it.
  *
- *	  No change is missed.  A process resets its latch, listens, and then looks at the leases
+ *	  No change is missed.  A process resets its latch, listens, and then reads the leases
  *	  under their partition lock.  A change is made, and told, under that lock.  If it comes
- *	  before the look, it is seen; if it comes after, the process is found listening, and its
+ *	  before that, it is seen; if it comes after, the process is found listening, and its
  *	  latch is set.  A grant is told of without the lock, but after it was confirmed, with a
  *	  memory barrier in between; a process listens, which is a barrier, too, before it asks
  *	  what is confirmed.
@@ -123,7 +123,7 @@ count_listener(uint32 hash, int by)
 	(void) pg_atomic_fetch_add_u32(&signals->listening, by);
 }
 
-/* This process listens for a hash from now on.  It has reset its latch, and looks next. */
+/* This process listens for a hash from now on.  It has reset its latch, and reads next. */
 void
 dlock_signal_listen(uint32 hash)
 {

@@ -772,7 +772,7 @@ purge_some(Oid database, uint32 bucket, bool paths)
  * Remove every lease and every place of a database.  No other backend may be using the
  * leases of that database, but a session may end.
  *
- * Paths go first: a session that ends looks for the path that is bound to it, and follows
+ * Paths go first: a session that ends searches for the path that is bound to it, and follows
  * that to its intents.  Once paths are gone nothing follows an intent to its path.
  */
 void

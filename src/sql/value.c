@@ -183,7 +183,7 @@ dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("parameter \"%s\" is out of range", parameter),
 				 errdetail("The limit is %lld seconds.", (long long) (limit / USECS_PER_SEC)),
-				 errhint("Pass a shorter span, and no negative one.")));
+				 errhint("Pass a span from zero to \"dlock.max_ttl\".")));
 
 	/* Leases keep it in milliseconds. */
 	return (span + 999) / 1000 * 1000;

@@ -520,6 +520,8 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- counters ---- */
 
+StaticAssertDecl(DLOCK_STAT_COUNTERS == 24, "the view dlock_stats knows the counters by their numbers");
+
 /* _dlock.stats() -> the counters (base/stat.h), cleanup_lag, and memory; NULL on a standby */
 Datum
 dlock_sql_stats(PG_FUNCTION_ARGS)

@@ -61,7 +61,7 @@
 #include "store/flush.h"
 #include "worker/worker.h"
 
-/* How far a sweep looks ahead, and the longest nap. */
+/* How far ahead of now a sweep reads, and the longest nap. */
 #define SWEEP_INTERVAL		(10 * USECS_PER_SEC)
 
 /*
@@ -107,7 +107,7 @@ typedef struct DLockWorker
 {
 	MemoryContext context;		/* of the leases in "due" */
 	pairingheap *due;			/* found by the last sweep, by due_at */
-	DLockTime	horizon;		/* the last sweep looked for all up to here */
+	DLockTime	horizon;		/* the last sweep found all up to here */
 	DLockTime	earliest_sweep;
 } DLockWorker;
 

@@ -95,7 +95,7 @@ sub woken
 # more whether its own owner holds it.  It does not depend on how many wait, but for paths:
 # those in front in the queue of the path above are looked through.
 foreach my $case (
-	[ 'for a lock', 20, "dlock_acquire('hot', 'holder', '1 h')" ],
+	[ 'for a lock', 16, "dlock_acquire('hot', 'holder', '1 h')" ],
 	[ 'for paths', 2 * $crowd + 32, "count(dlock_acquire('hot/' || i, 'holder', '1 h')) FROM generate_series(0, $crowd) i",
 		"SELECT dlock_acquire_path('hot/' || :client_id, 'w' || :client_id, '1 h', NULL)" ])
 {
@@ -115,8 +115,8 @@ foreach my $case (
 	cmp_ok($looks, '>=', 23 * $crowd, "a crowd that waits $what: each looks so often");
 	cmp_ok($cost{woken}, '<=', 24 * $crowd, "a crowd that waits $what: and is woken no more often");
 	is("@cost{qw(wakes records flushes)}", '0 0 0', "a crowd that waits $what: wakes nobody and writes nothing");
-	cmp_ok($cost{leases}, '<=', 6 * $looks, "a crowd that waits $what: visits few leases");
-	cmp_ok($cost{places}, '<=', 16 * $looks, "a crowd that waits $what: few places of processes");
+	cmp_ok($cost{leases}, '<=', 4 * $looks, "a crowd that waits $what: visits few leases");
+	cmp_ok($cost{places}, '<=', 8 * $looks, "a crowd that waits $what: few places of processes");
 	cmp_ok($cost{entries}, '<=', 2 * $looks, "a crowd that waits $what: few locks");
 	cmp_ok($cost{requests}, '<=', $requests * $looks, "a crowd that waits $what: few requests");
 	end_crowd($waiters);
