@@ -12,9 +12,8 @@
  *	  process that has nothing to do with dlock kept a processor busy: the
  *	  removal does that, too, and where processors are few they notice.
  *
- *	  The removal is the work of the worker, and pg_stat_activity
- *	  says since when this has had nothing to do.  That it has done what it is
- *	  there for is checked in the end.
+ *	  The removal is the work of the worker.  dlock_stats says how many leases are
+ *	  left; it is read every LOOK_INTERVAL, which is as exact as the result is.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,9 +31,9 @@
 /* In the end of it a processor is kept busy, from and until so long before. */
 #define BUSY_FROM		(SEC + SEC / 4)
 #define BUSY_UNTIL		(SEC / 4)
-/* How often the worker is looked at, and how often it must have been idle. */
+/* How often the leases are counted, and how often they must have been gone. */
 #define LOOK_INTERVAL	(10 * MSEC)
-#define IDLE_LOOKS		4
+#define GONE_LOOKS		4
 /* When to give up. */
 #define LONGEST			(60 * SEC)
 
@@ -51,7 +50,7 @@ typedef struct Expiry
 	Session		filler;			/* acquires the leases that expire */
 	Session    *others;
 	bool	   *holds;			/* which of them have a lock */
-	Session		watcher;		/* looks at the worker */
+	Session		watcher;		/* counts the leases */
 	Sample	   *samples;
 	int			count;
 	int			room;
@@ -59,7 +58,7 @@ typedef struct Expiry
 	pid_t		busy;			/* the process that keeps a processor busy; or
 								 * 0 */
 	Time		next_look;
-	int			idle_looks;
+	int			gone_looks;
 	Time		reaped_at;
 	Time		wall_ahead;		/* of the wall clock to the monotonic one */
 } Expiry;
@@ -222,9 +221,9 @@ keep_busy(Expiry *expiry)
 	}
 }
 
-/* ---- the worker ---- */
+/* ---- the removal ---- */
 
-/* Act on what is known of the worker, and look again when it is time. */
+/* Act on how many leases are left, and count again when it is time. */
 static void
 watch(Expiry *expiry, Time now)
 {
@@ -235,16 +234,16 @@ watch(Expiry *expiry, Time now)
 		return;
 	if (asked)
 	{
-		/* The answer is since when it has been idle, or null if it is not. */
+		/* The answer is the time if they are gone, or null. */
 		if (watcher->is_null)
-			expiry->idle_looks = 0;
-		else if (++expiry->idle_looks == 1)
+			expiry->gone_looks = 0;
+		else if (++expiry->gone_looks == 1)
 			expiry->reaped_at = session_number(watcher) - expiry->wall_ahead;
 	}
 	if (now > expiry->deadline + LONGEST)
 		fail("the leases are not removed in %d s", (int) (LONGEST / SEC));
 	expiry->next_look = now + LOOK_INTERVAL;
-	session_send(watcher, "idle", 0, NULL);
+	session_send(watcher, "gone", 0, NULL);
 	asked = true;
 }
 
@@ -254,13 +253,10 @@ open_watcher(Expiry *expiry)
 	char		sql[512];
 
 	snprintf(sql, sizeof(sql),
-			 "SELECT (extract(epoch FROM state_change) * 1000000)::bigint FROM pg_stat_activity"
-			 " WHERE backend_type = 'dlock worker'"
-			 " AND state = 'idle' AND wait_event IS NOT NULL"
-			 " AND state_change >= to_timestamp(%.6f)",
-			 (double) (expiry->deadline + expiry->wall_ahead) / SEC);
+			 "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM dlock_stats WHERE leases <= %d",
+			 expiry->options->clients);
 	session_open(&expiry->watcher);
-	session_prepare(&expiry->watcher, "idle", sql);
+	session_prepare(&expiry->watcher, "gone", sql);
 	expiry->next_look = expiry->deadline;
 }
 
@@ -269,7 +265,7 @@ open_watcher(Expiry *expiry)
 static bool
 is_done(const Expiry *expiry)
 {
-	if (expiry->idle_looks < IDLE_LOOKS || expiry->watcher.busy)
+	if (expiry->gone_looks < GONE_LOOKS || expiry->watcher.busy)
 		return false;
 	for (int i = 0; i < expiry->options->clients; i++)
 	{
@@ -293,7 +289,7 @@ run(Expiry *expiry)
 	all[clients] = &expiry->watcher;
 	while (!is_done(expiry))
 	{
-		bool		ending = expiry->idle_looks >= IDLE_LOOKS;
+		bool		ending = expiry->gone_looks >= GONE_LOOKS;
 
 		sessions_wait(all, clients + 1,
 					  expiry->watcher.busy || ending ? FOREVER : expiry->next_look);
