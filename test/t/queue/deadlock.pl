@@ -557,6 +557,21 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 	clean('acquire_all, holding something');
 }
 
+# A lease that is bound to a backend is not released while that waits, whoever its owner is.
+{
+	isnt($s[0]->query_safe("SELECT dlock_acquire('x', 'other', '1 h', bind => 'session')"), '', 'bound: held');
+	hold('c', 'y');
+	enqueue($ctl, $s[0], want('a', 'y'));
+	enqueue($ctl, $s[1], want('c', 'x'));
+	my ($victim) = told('bound', @s[ 0, 1 ]);
+	my ($other) = grep { $_ != $victim } @s[ 0, 1 ];
+	is($victim->result->{state}, '40P01', 'bound: one is told');
+	$ctl->query_safe("SELECT dlock_force_release('$_', 'test')") foreach qw(x y);
+	isnt($other->result->{out}, '', 'bound: the other one goes on');
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a c);
+	clean('bound');
+}
+
 # A check that finds nothing stuck is one for all.  A ring that a grant closes, to an owner that
 # waits by another backend, is found by the next check: within deadlock_timeout, and not in
 # its first three quarters.
